@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 import structlog
+from structlog.tracebacks import ExceptionDictTransformer
 from structlog.typing import Processor
-
 
 #: Libraries whose INFO is a line for each request or message; our own lines say more.
 _CHATTY = ("httpx", "alembic.runtime.migration", "celery.worker.strategy", "celery.app.trace", "celery.beat")
@@ -17,7 +17,8 @@ def configure_logging(level: str) -> None:
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.dict_tracebacks,
+        # Local variables could hold keys and the text of documents, so tracebacks go without them.
+        structlog.processors.ExceptionRenderer(ExceptionDictTransformer(show_locals=False)),
     ]
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -15,11 +15,14 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from pipeline.errors import ConfigurationError, ConflictError, PermanentError, StoreUnavailableError, TransientError
 
 #: How long a writer waits for SQLite's one write lock; ours are held for milliseconds.
 _SQLITE_BUSY_S = 30.0
+#: Connections kept and lent on top; the gateway serves 40 requests at once.
+_POOL = 24
 
 
 class Database:
@@ -84,6 +87,7 @@ def _alembic(url: str) -> Config:
 def _open_engine(url: str) -> Engine:
     sqlite = url.startswith("sqlite")
     options: dict[str, Any] = {"connect_args": {"timeout": _SQLITE_BUSY_S}} if sqlite else {"pool_pre_ping": True}
+    options |= {"pool_size": _POOL, "max_overflow": _POOL}
     engine = create_engine(
         url,
         json_serializer=lambda value: orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS).decode(),
@@ -109,6 +113,8 @@ def _translated(url: str) -> Iterator[None]:
         yield
     except IntegrityError as error:
         raise ConflictError(f"The catalog refused a duplicate: {error.orig}") from error
+    except PoolTimeoutError as error:
+        raise StoreUnavailableError(f"The catalog {place} has no connection free now.") from error
     except OperationalError as error:
         if "full" in str(error.orig):
             raise TransientError(

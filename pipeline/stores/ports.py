@@ -151,7 +151,10 @@ class Documents(Protocol):
     def get(self, tenant_id: str, document_id: str) -> Document:
         """Raises NotFoundError, also for another tenant's and for a deleted one."""
 
-    def list(self, tenant_id: str, kb_id: str, after: str = "", limit: int = 100) -> list[Document]: ...
+    def list(
+        self, tenant_id: str, kb_id: str, after: str = "", limit: int = 100, state: str | None = None
+    ) -> list[Document]:
+        """Ordered by id; only those whose latest revision is in `state`, when it is given."""
 
     def counts(self, tenant_id: str, kb_id: str | None = None) -> dict[str, int]:
         """How many documents are in each state of their latest revision."""

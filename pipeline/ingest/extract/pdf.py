@@ -97,10 +97,11 @@ def _open(path: Path) -> Iterator[pypdfium2.PdfDocument]:
 
 
 def _open_error(path: Path, error: pypdfium2.PdfiumError) -> DocumentError:
-    if error.err_code in (pdfium.FPDF_ERR_PASSWORD, pdfium.FPDF_ERR_SECURITY):
+    data = path.read_bytes()
+    # pdfium keeps the error of the file before where it sets none, so the file itself must say that it is encrypted.
+    if error.err_code in (pdfium.FPDF_ERR_PASSWORD, pdfium.FPDF_ERR_SECURITY) and b"/Encrypt" in data:
         message = "The PDF needs a password. Save it without one and send it again."
         return DocumentError(message, code="password_protected")
-    data = path.read_bytes()
     # pdfium calls a document without pages damaged; its page tree says what it is.
     if _NO_PAGES.search(data) and not _ANY_PAGE.search(data):
         return DocumentError("The PDF has no pages.", code="zero_pages")
