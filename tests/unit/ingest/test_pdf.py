@@ -187,9 +187,22 @@ def test_an_owner_password_alone_does_not_lock_the_text(tmp_path: Path) -> None:
 
 def test_broken_empty_and_too_long_pdfs_are_refused(tmp_path: Path) -> None:
     assert code_of(write(tmp_path, "broken.pdf", b"%PDF-1.7\nnot really")) == "broken_pdf"
-    no_pages = pdf_file([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>"])
-    assert code_of(write(tmp_path, "none.pdf", no_pages)) == "zero_pages"
+    assert code_of(write(tmp_path, "none.pdf", pdf_without_pages())) == "zero_pages"
     assert code_of(write(tmp_path, "long.pdf", drawn_pdf([["x"]] * 3)), ParserLimits(max_pages=2)) == "too_many_pages"
+
+
+def pdf_without_pages() -> bytes:
+    return pdf_file([b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>"])
+
+
+def test_the_reason_is_the_files_own_and_not_that_of_the_file_before(tmp_path: Path) -> None:
+    writer = pypdf.PdfWriter(clone_from=io.BytesIO(drawn_pdf([["secret"]])))
+    writer.encrypt("user", "owner", algorithm="RC4-128")
+    writer.write(tmp_path / "locked.pdf")
+    assert code_of(tmp_path / "locked.pdf") == "password_protected"
+    buffer = io.BytesIO()
+    pypdf.PdfWriter().write(buffer)
+    assert code_of(write(tmp_path, "none.pdf", buffer.getvalue())) == "zero_pages"
 
 
 def test_a_page_that_fails_is_missing_and_the_others_are_there(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The `sourcemill` command: the embedded stack, and a client of the HTTP API."""
