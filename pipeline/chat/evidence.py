@@ -34,6 +34,8 @@ _CLAUSE_END = re.compile(
     r"[,;:!?()。\uff0c\uff1b\uff1a\uff01\uff1f、]|\.(?=\s|$)|\b(?:but|although|while|whereas)\b|但|而", re.IGNORECASE
 )
 _CLAUSE_CHARS = 160
+_CHINESE_NUMBER = re.compile("[〇零一二三四五六七八九十百千]{2,}|百分之")
+_LIST_NUMBER = re.compile(r"^\s*\(?\d{1,3}[.)]\s+")
 _ENOUGH = 0.5
 _NAME = re.compile(r"(?<![.!?:] )(?<!^)(?<!\n)\b[A-Z][\w&'\u2019-]+(?: [A-Z][\w&'\u2019-]+)*")
 _ROSE = re.compile(r"\b(?:increas|grew|grow|rose|rise|rising)\w*|增长|增加|上升|提高", re.IGNORECASE)
@@ -44,6 +46,7 @@ _NEGATIVE = re.compile(rf"{_FELL.pattern}|\b(?:loss|lost|losses|negative|lower|d
 def check(claim: str, quotes: Sequence[str]) -> tuple[Finding, ...]:
     """What keeps the quotes together from supporting the claim; empty when nothing does."""
     quoted = "\n".join(quotes)
+    claim = _LIST_NUMBER.sub("", claim)
     return (
         *_number_findings(claim, quoted),
         *_date_findings(claim, quoted),
@@ -59,11 +62,21 @@ def _number_findings(claim: str, quoted: str) -> Iterable[Finding]:
     for ours in quantities(claim):
         if any(_supports(ours, their, is_negative, quoted) for their in theirs):
             continue
-        if ours.is_count_word and not any(ours.noun and their.noun == ours.noun for their in theirs):
+        if _can_not_tell(ours, theirs, quoted):
             continue
         nearest = next((their for their in theirs if their.unit == ours.unit), theirs[0] if theirs else None)
         says = f"the quote says {nearest.text}" if nearest else "the quote has no number"
         yield Finding("number", f"the claim says {ours.text}, {says}", contradicts=True)
+
+
+def _can_not_tell(ours: Quantity, theirs: Sequence[Quantity], quoted: str) -> bool:
+    """Counts in words ("two reasons") need not be in the quote, but must agree on the same noun.
+
+    Numbers in Chinese characters are not read, so a quote with them refutes no number.
+    """
+    if ours.is_count_word:
+        return not content_terms(ours.noun) or not any(their.noun == ours.noun for their in theirs)
+    return _CHINESE_NUMBER.search(quoted) is not None
 
 
 def _supports(ours: Quantity, their: Quantity, claim_is_negative: bool, quoted: str) -> bool:

@@ -24,10 +24,13 @@ _UNITS = {
     "mile": "mile", "miles": "mile", "metres": "m", "meters": "m", "feet": "ft", "°c": "C", "°f": "F",
     "gb": "GB", "mb": "MB", "tb": "TB", "kw": "kW", "mw": "MW", "gw": "GW", "天": "d", "小时": "h", "公里": "km",
 }  # fmt: skip
-_WORDS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
-)
+_ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_TEENS = ("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_WORD_VALUES = {
+    **{word: value for value, word in enumerate(_ONES + _TEENS)},
+    **{word: 10 * value for value, word in enumerate(_TENS, start=2)},
+}
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _MONTH = (
     r"(?P<month>Jan(?:uary)?|Feb(?:ruary)?|Mar(?:ch)?|Apr(?:il)?|May|June?|July?|Aug(?:ust)?|Sept?(?:ember)?"
@@ -41,7 +44,10 @@ _DATES = (
     re.compile(rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)? {_MONTH}\b\.?(?:,? {_YEAR}\b)?"),
     re.compile(rf"\b{_MONTH}\.?,? {_YEAR}\b"),
     re.compile(rf"\b(?:FY ?|[Ff]iscal (?:year )?){_YEAR}\b"),
-    re.compile(rf"(?<![\w.,$€£¥]){_YEAR}(?![\d%]|[.,]\d|\s?(?:%|percent|million|billion|thousand))(?![a-zA-Z万亿元])"),
+    re.compile(
+        rf"(?<![\w.,$€£¥]){_YEAR}(?:[-\u2013/]\d{{2}}(?!\d))?"
+        r"(?![\d%]|[.,]\d|\s?(?:%|percent|million|billion|thousand))(?![a-zA-Z万亿元])"
+    ),
 )
 #: "Note 5" and "page 12" point at something; "1st" counts nothing.
 _REFERENCE = re.compile(
@@ -59,9 +65,11 @@ _SYMBOL_UNITS = _longest_first(unit for unit in _UNITS if not (unit.isascii() an
 _WORD_UNITS = _longest_first(unit for unit in _UNITS if unit.isascii() and unit.replace(" ", "").isalpha())
 _WORD_SCALES = _longest_first(scale for scale in _SCALES if scale.isascii() and len(scale) > 1)
 _CJK_SCALES = _longest_first(scale for scale in _SCALES if not scale.isascii())
+_NUMBER_WORD = rf"(?:(?:{'|'.join(_TENS)})[- ])?(?:{'|'.join(_WORD_VALUES)})"
 _NUMBER = re.compile(
-    r"(?P<open>\()?(?P<sign>(?<![\w)])[-\u2212\u2013+](?=[\d$€£¥U]))?(?P<currency>US\$|[$€£¥])?\s?(?P<open_inside>\()?(?P<inner>[-\u2212])?"
-    rf"(?:(?<![A-Za-z0-9_.])(?P<digits>\d+(?:[.,]\d+)*)|\b(?P<word>{'|'.join(_WORDS)})\b)"
+    r"(?P<open>\()?(?P<sign>(?<![\w)])[-\u2212\u2013+](?=[\d$€£¥U]))?(?P<currency>US\$|[$€£¥])?\s?"
+    r"(?P<open_inside>\()?(?P<inner>[-\u2212])?"
+    rf"(?:(?<![A-Za-z0-9_.])(?P<digits>\d+(?:[.,]\d+)*)|\b(?P<word>{_NUMBER_WORD})\b)"
     r"(?P<half>½)?(?P<close>\s?\))?"
     rf"(?P<scale>[kmb](?![A-Za-z])|\s?-?(?:{_WORD_SCALES})\b|\s?(?:{_CJK_SCALES}))?"
     rf"(?:\s?-?(?P<unit>{_SYMBOL_UNITS}|(?:{_WORD_UNITS})\b))?(?P<close_late>\s?\))?",
@@ -161,7 +169,7 @@ def _month(found: dict[str, str | None]) -> str:
 def _quantity(match: re.Match[str], text: str) -> Quantity:
     digits, word, scale = match["digits"], match["word"], match["scale"]
     noun = _NOUN.match(text, match.end())
-    value = _values(digits) if digits else (Decimal(_WORDS.index(word.lower())),)
+    value = _values(digits) if digits else (_word_value(word),)
     if match["half"]:
         value = tuple(each + Decimal("0.5") for each in value)
     unit = match["unit"] or match["currency"] or ""
@@ -175,6 +183,11 @@ def _quantity(match: re.Match[str], text: str) -> Quantity:
         noun=noun.group(1).lower() if noun else "",
         is_count_word=word is not None and not scale and not unit,
     )
+
+
+def _word_value(word: str) -> Decimal:
+    """Of `seven`, `forty` or `forty-seven`."""
+    return Decimal(sum(_WORD_VALUES[part] for part in re.split("[- ]", word.lower())))
 
 
 def _sign(match: re.Match[str]) -> str:

@@ -7,6 +7,11 @@ from pipeline.chat.evidence import check
 from tests.unit.chat.texts import TEXTS
 
 SUPPORTED = [
+    ("1. Revenue grew 12 %.", "Revenue grew 12%"),
+    ("Revenue grew 25 %.", "Revenue grew twenty-five percent"),
+    ("收入增长12%", "收入增长了百分之十二"),
+    ("It is one of the largest.", "Two of the four largest are ours."),
+    ("In the season 2019-20 it won 5 games.", "It won 5 games."),
     ("Revenue grew 12 %.", "Revenue grew 12% in 2021"),
     ("Revenue grew about 12 %.", "Revenue grew 12.3%"),
     ("Capex was $1,577 million in 2018.", "Purchases of property, plant and equipment (PP&E) (1,577) (1,373) (1,420)"),
@@ -28,6 +33,8 @@ SUPPORTED = [
     ("Die Kosten betrugen 1,5 Prozent", "1,5 Prozent der Kosten"),
 ]
 CONTRADICTED = [
+    ("Revenue grew 25 %.", "Revenue grew thirty-five percent", "number"),
+    ("1. Revenue grew 12 %.", "1. Revenue grew 13%", "number"),
     ("Revenue grew 12 %.", "Revenue grew 21% in 2021", "number"),
     ("Revenue grew 12%", "Revenue fell 12%", "direction"),
     ("Revenue was 5 million.", "Revenue was 5 billion", "number"),
