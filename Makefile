@@ -48,6 +48,9 @@ test-chaos: install-dev ## Kill processes in the middle of work and prove that n
 eval: install-dev ## Measure the quality of answers and retrieval
 	$(BIN)/pytest tests/evals
 
+bench: install-dev ## Measure speed and memory on real files, next to the engines alone (needs the measurement data)
+	$(BIN)/python -m tests.benchmarks
+
 check: install-dev ## Lint, formatting, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

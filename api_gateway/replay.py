@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 
+from pipeline.chat.record import Interaction, to_record
 from pipeline.errors import NotFoundError
 from pipeline.flows.answer import record_of
 from pipeline.models import (
@@ -116,8 +119,14 @@ class Replay:
         try:
             message = self._conversations.get_message(tenant_id, message_id)
         except NotFoundError as error:
-            data = {"message_id": message_id, "error_code": error.code, "error": error.message}
+            data = _gone(message_id, error)
             return encode(Event(cursor.seq + 1, cursor.epoch or 0, MessageStatus.CANCELLED.value, data))
         if message.status not in FINAL_MESSAGE_STATUSES:
             return None
         return encode(Event(cursor.seq + 1, cursor.epoch or 0, message.status.value, record_of(message)))
+
+
+def _gone(message_id: str, error: NotFoundError) -> Mapping[str, Any]:
+    """The record of a message that nobody may see any more, in the form of every other one."""
+    blank = Interaction(message_id, "", "", datetime.now(UTC), "", status=MessageStatus.CANCELLED)
+    return to_record(replace(blank, error_code=error.code, error=error.message))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from pipeline.errors import ConfigurationError
 
@@ -38,6 +38,18 @@ class Settings(BaseSettings):
     """One field a setting; deploy/env.example documents each and a test holds the two together."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="forbid")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the names are pydantic-settings' own
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """`load_settings` hands over the variables, so that a test or a child process can have others than ours."""
+        return (init_settings,)
 
     data_dir: Path = Field(default_factory=_default_data_dir)
     catalog_url: str = ""
@@ -78,12 +90,11 @@ class Settings(BaseSettings):
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """Settings from the environment. Raises ConfigurationError that names the variable and what to do."""
-    names = os.environ if environ is None else environ
-    _refuse_unknown(name for name in names if name.startswith(PREFIX))
+    variables = os.environ if environ is None else environ
+    ours = {name: value for name, value in variables.items() if name.upper().startswith(PREFIX)}
+    _refuse_unknown(ours)
     try:
-        if environ is None:
-            return with_defaults(Settings())
-        given = {k[len(PREFIX) :].lower(): v for k, v in environ.items() if k.startswith(PREFIX)}
+        given = {name[len(PREFIX) :].lower(): value for name, value in ours.items()}
         return with_defaults(Settings.model_validate(given))
     except ValidationError as error:
         problem = error.errors(include_input=False)[0]

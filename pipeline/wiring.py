@@ -98,10 +98,18 @@ class OpenResources:
         return self._open(f"model {model}", lambda: _open_model(model, self.settings))
 
     def check_model(self, name: str) -> None:
-        """Raises ConfigurationError when no generator of that name can be opened; opens nothing."""
-        model = name or self.settings.model
-        if model != EXTRACTIVE:
-            parse_model(model, self.settings.model_base_url)
+        """Raises ConfigurationError when no generator of that name can be opened; opens nothing.
+
+        Only models of the configured provider are allowed: the key must never go to an address that a caller chose.
+        """
+        model, own = name or self.settings.model, self.settings.model
+        if model in (EXTRACTIVE, own):
+            return
+        if own == EXTRACTIVE:
+            raise ConfigurationError(f"No model server is set (SOURCEMILL_MODEL), so {model!r} can't be used.")
+        base_url = self.settings.model_base_url
+        if parse_model(model, base_url).base_url != parse_model(own, base_url).base_url:
+            raise ConfigurationError(f"{model!r} is of another provider than SOURCEMILL_MODEL, which is {own!r}.")
 
     def structured_model(self, params: ThreadParams) -> StructuredModel | None:
         model = params.auto_query_model or params.model or self.settings.model
@@ -114,6 +122,8 @@ class OpenResources:
         for queue in queues:
             for name in _NEEDS.get(queue, ()):
                 getattr(self, name)
+        if "answer" in queues:
+            self.generator(ThreadParams()).warm()
 
     def close(self) -> None:
         with self._lock:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stores.database import Database, migrate
+from pipeline.stores.database import Database
+from pipeline.stores.migrate import migrate
 
 REPOSITORY = Path(__file__).parent.parent
 

@@ -15,12 +15,13 @@ from workers.policies import MAINTENANCE_QUEUE, POLICIES, RECONCILE, RECONCILE_E
 _SOCKET_TIMEOUT_S = 10.0
 
 
-def create_celery(settings: Settings) -> Celery:
-    """Raises ConfigurationError when no broker is set."""
+def create_celery(settings: Settings, *, runs_steps: bool = False) -> Celery:
+    """The application; only one that runs steps imports what they need. Raises ConfigurationError without a broker."""
     broker_url = settings.broker_url.get_secret_value()
     if not broker_url:
         raise ConfigurationError("SOURCEMILL_BROKER_URL is not set. `sourcemill up` starts a broker and sets it.")
-    app = Celery("sourcemill", broker=broker_url, include=["workers.tasks"], set_as_current=False)
+    include = ["workers.tasks"] if runs_steps else []
+    app = Celery("sourcemill", broker=broker_url, include=include, set_as_current=False)
     app.conf.update(
         task_serializer="json",
         accept_content=["json"],

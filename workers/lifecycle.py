@@ -7,6 +7,7 @@ killed, its leases run out.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -52,6 +53,10 @@ class Process:
     def stop(self) -> None:
         self._stopped.set()
         self._presence.join(timeout=_SEEN_EVERY_S)
+        try:
+            self.resources.watch.forget(self.name)
+        except TransientError as error:  # it is forgotten anyway once it has been silent for a while
+            log.warning("farewell_failed", error=error.message)
         self.resources.close()
 
     def worker(self, handlers: Mapping[StepKind, Handler]) -> Worker:
@@ -107,18 +112,23 @@ def _setup_logging(**_: Any) -> None:
 def _on_worker_init(app: Celery, sender: Any, **_: Any) -> None:
     """Threads pools work in this very process; a prefork parent must open nothing that its children would inherit."""
     if "prefork" not in sender.pool_cls.__module__:
-        _start(app, sender.hostname)
+        _start(app, sender.hostname, os.getpid())
 
 
 def _on_child_start(app: Celery, **_: Any) -> None:
-    _start(app, "pool")
+    _start(app, "pool", os.getppid())
 
 
-def _start(app: Celery, name: str) -> None:
-    queues = app.amqp.queues.consume_from
-    _processes.clear()
-    _processes[os.getpid()] = started = Process(app, name, queues)
-    started.start()
+def _start(app: Celery, name: str, worker_pid: int) -> None:
+    """Celery would log an error of this and go on with a worker that can't work, so we end the whole worker."""
+    try:
+        _processes.clear()
+        _processes[os.getpid()] = started = Process(app, name, app.amqp.queues.consume_from)
+        started.start()
+    except SourcemillError as error:
+        log.critical("worker_can_not_start", code=error.code, reason=error.message)
+        os.kill(worker_pid, signal.SIGTERM)
+        raise SystemExit(1) from error
 
 
 def _on_stop(**_: Any) -> None:

@@ -15,7 +15,7 @@ from api_gateway.cli.catalog_child import KeyRequest
 from pipeline.errors import SourcemillError, UnauthorizedError
 from pipeline.models import load
 from pipeline.settings import Settings, load_settings
-from pipeline.stores.database import migrate
+from pipeline.stores.migrate import migrate
 from pipeline.wiring import open_resources
 from workers.policies import POLICIES
 
@@ -24,6 +24,8 @@ def answer(settings: Settings, request: KeyRequest) -> dict[str, str]:
     """Migrate; then make a key, unless the one that the caller holds is valid: `{}`. Raises StoreUnavailableError."""
     migrate(settings.catalog_url)
     with open_resources(settings, POLICIES) as resources:
+        if request.starts_stack:
+            resources.watch.forget()
         try:
             resources.api_keys.authenticate(request.held)
         except UnauthorizedError:

@@ -21,11 +21,15 @@ TENANT = "default"
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """A key is made unless `held` is valid already; an empty one never is."""
+    """A key is made unless `held` is valid already; an empty one never is.
+
+    `starts_stack` says that no worker of this catalog lives, whatever the last stack left written.
+    """
 
     name: str
     tenant: str = TENANT
     held: str = ""
+    starts_stack: bool = False
 
 
 def request_key(settings: Settings, request: KeyRequest) -> Mapping[str, Any]:

@@ -77,7 +77,7 @@ def prepare_catalog(plan: Plan) -> str | None:
 
     The key is in the private file before anyone sees it. Raises ConfigurationError.
     """
-    request = KeyRequest("first start", held=plan.credentials.api_key)
+    request = KeyRequest("first start", held=plan.credentials.api_key, starts_stack=True)
     key = request_key(plan.settings, request).get("api_key")
     if key:
         save_credentials(plan.settings.data_dir, plan.credentials.with_api_key(key))

@@ -58,15 +58,15 @@ def services(settings: Settings, credentials: Credentials) -> list[ProcessSpec]:
     ]
 
 
-def _celery(*arguments: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", "celery", "-A", "workers.main", *arguments)
+def _celery(application: str, *arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "celery", "-A", application, *arguments)
 
 
 def _worker(kind: WorkerKind, settings: Settings, environment: Mapping[str, str]) -> ProcessSpec:
     size = getattr(settings, kind.size_setting)
     options = ("-Q", ",".join(kind.queues), "--pool", kind.pool, "--concurrency", str(size))
     quiet = ("--without-gossip", "--without-mingle", "--loglevel", settings.log_level)
-    command = _celery("worker", "-n", f"{kind.name}@%h", *options, *quiet)
+    command = _celery("workers.main", "worker", "-n", f"{kind.name}@%h", *options, *quiet)
     # SIGQUIT is Celery's soft shutdown: running tasks get worker_soft_shutdown_timeout, then it goes.
     return ProcessSpec(kind.name, command, environment, kind.nice, stop_rank=1, stop_signal=signal.SIGQUIT)
 
@@ -79,7 +79,7 @@ def _beat(settings: Settings, environment: Mapping[str, str]) -> ProcessSpec:
     schedule = settings.data_dir / "run" / "beat-schedule"
     # No pid file: the lock on the data folder keeps a second beat away, and a stale file would keep this one away.
     options = ("--schedule", str(schedule), "--pidfile", "", "--loglevel", settings.log_level)
-    return ProcessSpec("beat", _celery("beat", *options), environment)
+    return ProcessSpec("beat", _celery("workers.schedule", "beat", *options), environment)
 
 
 def _flower(settings: Settings, credentials: Credentials, environment: Mapping[str, str]) -> ProcessSpec:
@@ -93,4 +93,4 @@ def _flower(settings: Settings, credentials: Credentials, environment: Mapping[s
         "FLOWER_DB": str(settings.data_dir / "run" / "flower"),
         "FLOWER_MAX_TASKS": "10000",
     }
-    return ProcessSpec("flower", _celery("flower"), {**environment, **options})
+    return ProcessSpec("flower", _celery("workers.schedule", "flower"), {**environment, **options})

@@ -49,6 +49,9 @@ class ExtractiveGenerator:
     def name(self) -> str:
         return NAME
 
+    def warm(self) -> None:
+        self._embedder.embed_query(NAME)
+
     def stream(self, request: GenerationRequest) -> Iterator[Draft]:
         draft: Draft | None = None
         text = SourceText(request.sources)

@@ -116,6 +116,9 @@ class OpenAiGenerator:
     def name(self) -> str:
         return self._name
 
+    def warm(self) -> None:
+        _ = self._client, self._tokens
+
     def stream(self, request: GenerationRequest) -> Iterator[Draft]:
         messages = answer_messages(request, self._max_source_tokens, self._tokens.count)
         reply = _Reply(time.monotonic)

@@ -50,6 +50,9 @@ class Generator(Protocol):
     def name(self) -> str:
         """`extractive`, or `provider/model`; stored with the answer."""
 
+    def warm(self) -> None:
+        """Load what the first answer would otherwise wait for; asks nobody."""
+
     def stream(self, request: GenerationRequest) -> Iterator[Draft]:
         """Cumulative drafts. The last one has `complete` True unless the model was cut off.
 

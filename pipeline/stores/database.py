@@ -1,23 +1,19 @@
-"""The one way to the SQL database: an engine with our rules, transactions, migrations."""
+"""The one way to the SQL database: an engine with our rules, and transactions. migrate.py makes its tables."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import orjson
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from pipeline.errors import ConfigurationError, ConflictError, PermanentError, StoreUnavailableError, TransientError
+from pipeline.stores.schema import MIGRATION
 
 #: How long a writer waits for SQLite's one write lock; ours are held for milliseconds.
 _SQLITE_BUSY_S = 30.0
@@ -38,7 +34,7 @@ class Database:
 
         Raises StoreUnavailableError, ConflictError for a broken unique rule, TransientError `disk_full`.
         """
-        with _translated(self.url), self._engine.connect() as connection:
+        with translated(self.url), self._engine.connect() as connection:
             if self._engine.dialect.name == "sqlite":
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             try:
@@ -50,18 +46,16 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        with _translated(self.url), self._engine.connect() as connection:
+        with translated(self.url), self._engine.connect() as connection:
             yield connection
 
     def check(self) -> None:
         """Raises StoreUnavailableError when it can't be reached, ConfigurationError when not migrated."""
         with self.read() as connection:
-            connection.execute(text("SELECT 1"))
-            found = MigrationContext.configure(connection).get_current_revision()
-        wanted = ScriptDirectory.from_config(_alembic(self.url)).get_current_head()
-        if found != wanted:
+            found = _migration(connection)
+        if found != MIGRATION:
             raise ConfigurationError(
-                f"The catalog is at migration {found or 'none'}, this version needs {wanted}: "
+                f"The catalog is at migration {found}, this version needs {MIGRATION}: "
                 "run `sourcemill up`, which migrates it, or use the version that made it."
             )
 
@@ -69,19 +63,10 @@ class Database:
         self._engine.dispose()
 
 
-def migrate(url: str) -> None:
-    """Bring the database to the newest migration, making it when it is not there."""
-    if url.startswith("sqlite:///"):
-        Path(url.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
-    with _translated(url):
-        command.upgrade(_alembic(url), "head")
-
-
-def _alembic(url: str) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    return config
+def _migration(connection: Connection) -> str:
+    if not inspect(connection).has_table("alembic_version"):
+        return "none"
+    return str(connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one())
 
 
 def _open_engine(url: str) -> Engine:
@@ -107,7 +92,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: object) -> None:
 
 
 @contextmanager
-def _translated(url: str) -> Iterator[None]:
+def translated(url: str) -> Iterator[None]:
+    """Turn the vendor's errors into ours; `url` says which database, without its password."""
     place = url.rsplit("@", 1)[-1]
     try:
         yield

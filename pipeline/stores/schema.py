@@ -23,6 +23,9 @@ from sqlalchemy import (
     text,
 )
 
+#: The migration that makes exactly these tables; a test holds it to the newest one.
+MIGRATION = "0001"
+
 metadata = MetaData(
     naming_convention={
         "ix": "ix_%(table_name)s_%(column_0_N_name)s",

@@ -32,6 +32,12 @@ class SqlWatch:
             connection.execute(delete(workers).where(workers.c.name == name))
             connection.execute(workers.insert().values(row))
 
+    def forget(self, name: str | None = None) -> None:
+        """A worker has stopped; without a name all have, because the whole stack starts anew."""
+        with self._database.write() as connection:
+            statement = delete(workers)
+            connection.execute(statement if name is None else statement.where(workers.c.name == name))
+
     def take_lease(self, name: str, owner: str, seconds: float) -> bool:
         """Become the one owner of a named duty for some seconds; False while another one is."""
         at = now()

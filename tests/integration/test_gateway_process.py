@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from pipeline.settings import Settings, child_environment, with_defaults
-from pipeline.stores.database import migrate
+from pipeline.stores.migrate import migrate
 from tests.unit.gateway.servers import free_port, valkey
 from workers.client import open_client
 

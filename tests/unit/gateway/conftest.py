@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from api_gateway.app import create_app
 from pipeline.settings import Settings, with_defaults
-from pipeline.stores.database import migrate
+from pipeline.stores.migrate import migrate
 from pipeline.stores.stream_redis import RedisStreamStore
 from tests.unit.gateway.servers import valkey
 from workers.client import Client, open_client
