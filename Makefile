@@ -17,7 +17,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 
 export DO_NOT_TRACK := 1
 
-.PHONY: help install install-dev demo up down test test-chaos eval check format lock clean
+.PHONY: help install install-dev demo up down test test-chaos eval bench check format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)

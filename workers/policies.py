@@ -10,16 +10,18 @@ from dataclasses import dataclass
 
 from pipeline.jobs import Policy, StepKind
 
-LEASE_S = 15.0
+BULK_LEASE_S = 15.0
+#: Someone waits for these, so a dead worker must show sooner.
+CHAT_LEASE_S = 6.0
 
 
-def _policy(queue: str, pool: str, *, bundle: int, weight: int, credit: int, limits: tuple[int, int]) -> Policy:
+def _bulk(queue: str, pool: str, *, bundle: int, weight: int, credit: int, limits: tuple[int, int]) -> Policy:
     return Policy(
         queue=queue,
         pool=pool,
         soft_limit_s=limits[0],
         hard_limit_s=limits[1],
-        lease_s=LEASE_S,
+        lease_s=BULK_LEASE_S,
         max_attempts=4,
         backoff_s=1.0,
         backoff_max_s=60.0,
@@ -29,11 +31,27 @@ def _policy(queue: str, pool: str, *, bundle: int, weight: int, credit: int, lim
     )
 
 
-_EXTRACT = _policy("extract", "prefork", bundle=16, weight=32, credit=256, limits=(1500, 1800))
-_EMBED = _policy("embed", "prefork", bundle=16, weight=128, credit=64, limits=(600, 900))
-_INDEX = _policy("index", "threads", bundle=64, weight=1024, credit=256, limits=(0, 0))
-_RETRIEVE = _policy("retrieve", "threads", bundle=1, weight=1, credit=1000, limits=(0, 0))
-_ANSWER = _policy("answer", "threads", bundle=1, weight=1, credit=1000, limits=(0, 0))
+def _chat(queue: str) -> Policy:
+    return Policy(
+        queue=queue,
+        pool="threads",
+        soft_limit_s=0,
+        hard_limit_s=0,
+        lease_s=CHAT_LEASE_S,
+        max_attempts=4,
+        backoff_s=0.5,
+        backoff_max_s=15.0,
+        bundle=1,
+        bundle_weight=1,
+        credit=1000,
+    )
+
+
+_EXTRACT = _bulk("extract", "prefork", bundle=16, weight=32, credit=256, limits=(1500, 1800))
+_EMBED = _bulk("embed", "prefork", bundle=16, weight=128, credit=64, limits=(600, 900))
+_INDEX = _bulk("index", "threads", bundle=64, weight=1024, credit=256, limits=(0, 0))
+_RETRIEVE = _chat("retrieve")
+_ANSWER = _chat("answer")
 
 POLICIES: dict[StepKind, Policy] = {
     StepKind.PLAN: _EXTRACT,

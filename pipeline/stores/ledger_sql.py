@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, RowMapping, and_, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, and_, case, insert, or_, select, update
 
 from pipeline.clock import now
 from pipeline.errors import ConflictError
@@ -41,6 +41,7 @@ class SqlLedger:
     def __init__(self, database: Database, policies: Mapping[StepKind, Policy]) -> None:
         self._database = database
         self.policies = policies
+        self._lease_s = {kind.value: policy.lease_s for kind, policy in policies.items()}
 
     def submit(self, connection: Connection, tenant_id: str, subject: str, step: NewStep) -> str:
         """Insert a subject's first step inside the transaction that writes what it describes; returns the job id."""
@@ -72,7 +73,7 @@ class SqlLedger:
                 attempt=c.attempt + 1,
                 fence=c.fence + 1,
                 lease_owner=owner,
-                lease_until=at + max(policy.lease_s for policy in self.policies.values()),
+                lease_until=at + case(self._lease_s, value=c.kind, else_=0.0),
                 started_at=at,
             )
             .returning(*_STEP_COLUMNS)
