@@ -21,6 +21,8 @@ MAX_TOKENS = 512
 #: More characters than 512 tokens of any prose have. It bounds the tokeniser's time on hostile text.
 _MAX_CHARS = 32 * MAX_TOKENS
 _BATCH = 8
+#: Texts times the square of their tokens in one batch: 8 texts of 256 tokens, 2 of 512.
+_MAX_ATTENTION = 8 * 256**2
 
 
 def bundled_model_dir() -> Path:
@@ -97,10 +99,19 @@ class OnnxEmbedder:
 
 
 def _by_length(encodings: Sequence[Encoding]) -> Iterator[list[int]]:
-    """Batches of row numbers, alike in length, since a batch costs as much as its longest text each."""
-    order = sorted(range(len(encodings)), key=lambda row: len(encodings[row].ids))
-    for first in range(0, len(order), _BATCH):
-        yield order[first : first + _BATCH]
+    """Batches of row numbers, alike in length, since a batch costs as much as its longest text each.
+
+    Long texts come in smaller batches: attention takes memory with the square of the length.
+    """
+    lengths = [len(encoding.ids) for encoding in encodings]
+    batch: list[int] = []
+    for row in sorted(range(len(encodings)), key=lengths.__getitem__):
+        if batch and (len(batch) == _BATCH or (len(batch) + 1) * lengths[row] ** 2 > _MAX_ATTENTION):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
 
 
 def _clean(text: str) -> str:
