@@ -82,11 +82,15 @@ class UploadForm:
             raise InvalidInputError("The multipart form has no end.", code="bad_form")
         if not self.files:
             raise InvalidInputError("The form has no file in the field files.", code="no_files")
-        keys, titles = (self._paired(name) for name in _FIELDS)
+        titles = self._paired("titles")
         return [
-            file.error or _upload(file, key or file.name, title or None)
-            for file, key, title in zip(self.files, keys, titles, strict=True)
+            file.error or _upload(file, key, title or None)
+            for file, key, title in zip(self.files, self.keys(), titles, strict=True)
         ]
+
+    def keys(self) -> list[str]:
+        """The document key of each file: the one given, else its name."""
+        return [key or file.name for file, key in zip(self.files, self._paired("keys"), strict=True)]
 
     def discard(self, keep: Collection[str] = ()) -> None:
         """Remove what this form has put, except the areas to `keep`."""

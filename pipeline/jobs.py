@@ -10,7 +10,6 @@ A step's row is inserted when it may run, so no row waits for another. States::
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -237,14 +236,6 @@ def _vectors_indexed(subject: Subject, _: Ended) -> Advance:
     return Advance(steps=(NewStep(StepKind.ACTIVATE),))
 
 
-def _activated(_: Subject, __: Ended) -> Advance:
-    return Advance(state=RevisionState.READY, live=True)
-
-
-def _removed(_: Subject, __: Ended) -> Advance:
-    return Advance(facts={"removed": True})
-
-
 def _document_failed(_: Subject, ended: Ended) -> Advance:
     facts = {"error_code": ended.error_code, "error": ended.error}
     return Advance(state=RevisionState.FAILED, facts=facts, cancel_rest=True)
@@ -284,8 +275,8 @@ _ON_DONE: dict[StepKind, Rule] = {
     StepKind.INDEX_TEXT: _text_indexed,
     StepKind.EMBED: _embedded,
     StepKind.INDEX_VECTORS: _vectors_indexed,
-    StepKind.ACTIVATE: _activated,
-    StepKind.REMOVE: _removed,
+    StepKind.ACTIVATE: lambda *_: Advance(state=RevisionState.READY, live=True),
+    StepKind.REMOVE: lambda *_: Advance(facts={"removed": True}),
     StepKind.AUTO_QUERY: _queries_planned,
     StepKind.RETRIEVE: _retrieved,
     StepKind.GENERATE: _generated,
@@ -300,11 +291,7 @@ _ON_FAILURE: dict[StepKind, Rule] = {
     StepKind.EMBED: _document_failed,
     StepKind.INDEX_VECTORS: _document_failed,
     StepKind.ACTIVATE: _document_failed,
-    StepKind.REMOVE: lambda _, __: NOTHING,
+    StepKind.REMOVE: lambda *_: NOTHING,
     StepKind.AUTO_QUERY: _message_failed,
     StepKind.GENERATE: _message_failed,
 }
-
-
-def count_steps(rows: list[tuple[StepKind, StepState, int]]) -> Counter[tuple[StepKind, StepState]]:
-    return Counter({(kind, state): n for kind, state, n in rows})

@@ -380,9 +380,9 @@ class ThreadParams:
 class Event:
     """One entry of a message's stream. `seq` is contiguous from 0 and survives a change of `epoch`.
 
-    Types: `status`, `queries`, `sources`, `delta` {text}, `reset` (a new attempt starts the text again),
-    `snapshot` (the whole state), and exactly one terminal event: `finished`, `failed` or `cancelled`,
-    whose data is the final record.
+    Types: `status`, `queries`, `sources`, `delta` {text}, `reset` (the text starts again: a new attempt, or a draft
+    that took words back), `citations` (the proven answer; its content replaces the text), `snapshot` (the whole
+    state), and exactly one terminal event: `finished`, `failed` or `cancelled`, whose data is the final record.
     """
 
     seq: int

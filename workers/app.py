@@ -1,4 +1,4 @@
-"""The Celery application: JSON only, no results, early acknowledgement, prefetch off (DESIGN section 4).
+"""The Celery application: JSON only, no results, early acknowledgement, prefetch off (deploy/adr/0005).
 
 The ledger redelivers, so a message is only a doorbell: losing one costs a second, getting one twice costs nothing.
 """

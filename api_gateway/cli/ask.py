@@ -14,15 +14,15 @@ from pipeline.models import MessageStatus
 Record = Mapping[str, Any]
 
 
-def ask(api: Api, question: str, kbs: Sequence[str], output: Output) -> ExitCode:
-    record = run_ask(api, question, kbs, output)
+def ask(api: Api, question: str, kbs: Sequence[str], output: Output, model: str | None = None) -> ExitCode:
+    record = run_ask(api, question, kbs, output, model)
     output.data(record)
     return exit_code(record)
 
 
-def run_ask(api: Api, question: str, kbs: Sequence[str], output: Output) -> Record:
+def run_ask(api: Api, question: str, kbs: Sequence[str], output: Output, model: str | None = None) -> Record:
     """The final record; in text mode, everything is shown as it comes."""
-    thread = api.post("/v1/threads", {"kb_ids": list(kbs) or [_only_kb(api)]})
+    thread = api.post("/v1/threads", {"kb_ids": list(kbs) or [only_kb(api)], "model": model})
     message = api.post(f"/v1/threads/{thread['id']}/messages", {"content": question})
     view = AnswerView(output)
     record = follow(api, message["message_id"], view.on_event)
@@ -37,13 +37,13 @@ def exit_code(record: Record) -> ExitCode:
     return ExitCode.ABSTAINED if record.get("abstained") else ExitCode.OK
 
 
-def _only_kb(api: Api) -> str:
+def only_kb(api: Api) -> str:
     """The one knowledge base that there is. With more, a guess would answer from the wrong documents."""
     names = [kb["name"] for kb in api.pages("/v1/knowledge-bases")]
     if not names:
         raise NotFoundError("There is no knowledge base yet: make one with `sourcemill ingest PATH`.")
     if len(names) > 1:
-        raise InvalidInputError(f"Name the knowledge bases to ask with --kb: {', '.join(names)}.")
+        raise InvalidInputError(f"Name the knowledge bases with --kb: {', '.join(names)}.")
     return str(names[0])
 
 

@@ -48,6 +48,7 @@ def ask(
     kbs: Annotated[
         list[str] | None, typer.Option("--kb", help="Knowledge base, by name or id; may be repeated.")
     ] = None,
+    model: Annotated[str | None, typer.Option(help="`extractive`, or provider/model of the server's provider.")] = None,
     as_json: Json = False,
 ) -> None:
     """Ask, and watch the answer being written, with the document, page and quote of each citation.
@@ -56,7 +57,7 @@ def ask(
     With --json the final record is printed.
     """
     with open_api(load_settings()) as api:
-        code = asking.ask(api, question, kbs or [], Output(as_json=as_json))
+        code = asking.ask(api, question, kbs or [], Output(as_json=as_json), model)
     _exit(code)
 
 
@@ -101,11 +102,11 @@ def list_documents(
     state: Annotated[str | None, typer.Option(help="Only those in this state: ready, failed, …")] = None,
     as_json: Json = False,
 ) -> None:
-    """List the documents of a knowledge base, as they come; with --json one line each."""
+    """List the documents of a knowledge base, as they come; with --json one line each. Without --kb: the only one."""
     output = Output(as_json=as_json)
-    path = f"/v1/knowledge-bases/{kb_name or ingesting.DEFAULT_KB}/documents"
     rows = []
     with open_api(load_settings()) as api:
+        path = f"/v1/knowledge-bases/{kb_name or asking.only_kb(api)}/documents"
         for each in api.pages(path, state=state, limit=500):
             output.data(each)
             rows.append((each["id"], each["key"], each["state"], each["page_count"], reason(each)))

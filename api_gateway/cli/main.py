@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
@@ -41,13 +43,23 @@ def create_app() -> typer.Typer:
         help="Turns piles of documents into answers whose every citation is proven.",
         epilog=_EPILOG,
         no_args_is_help=True,
+        invoke_without_command=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback()(_options)
     commands_stack.register(app)
     commands_data.register(app)
     commands_demo.register(app)
     return app
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(metadata.version("sourcemill"))
+        raise typer.Exit
 
 
 def run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -135,19 +136,24 @@ class _Stack:
         lines = [
             f"Ready in {seconds:.1f} s.",
             f"  API      {self._record.url}/docs",
-            f"  Flower   {self._record.flower_url}  ({credentials.flower_user} / {credentials.flower_password})",
+            f"  Flower   {self._record.flower_url}  (user {credentials.flower_user})",
             f"  Logs     {self._data_dir / 'logs'}",
+            f"  Secrets  {self._data_dir / 'credentials.json'}  (API key, Flower's password)",
         ]
-        if new_key:
-            lines.append(f"  API key  {new_key}  (shown this once; kept in {self._data_dir / 'credentials.json'})")
+        if sys.stdout.isatty():  # never into a log
+            lines += self._secrets(new_key)
         self._output.event(
-            "\n".join([*lines, "Ctrl-C stops everything."]),
+            "\n".join(lines),
             event="ready",
             seconds=round(seconds, 2),
             url=self._record.url,
             flower_url=self._record.flower_url,
             api_key=new_key,
         )
+
+    def _secrets(self, new_key: str | None) -> list[str]:
+        key = [f"  API key  {new_key}  (shown this once)"] if new_key else []
+        return [*key, f"  Password {self._plan.credentials.flower_password}  (Flower)", "Ctrl-C stops everything."]
 
     def _end(self) -> None:
         self._output.line("Stopping.")

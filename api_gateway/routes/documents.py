@@ -97,8 +97,8 @@ def _submit(
     _discard_unneeded(form, good, submitted)
     outcomes = iter(submitted)
     results = [
-        _refused(file.name, upload) if isinstance(upload, SourcemillError) else _taken(next(outcomes))
-        for file, upload in zip(form.files, uploads, strict=True)
+        _refused(key, upload) if isinstance(upload, SourcemillError) else _taken(next(outcomes))
+        for key, upload in zip(form.keys(), uploads, strict=True)
     ]
     return schemas.UploadResults.of(results)
 
@@ -113,9 +113,9 @@ def _discard_unneeded(form: UploadForm, good: list[Upload], submitted: list[Subm
         log.warning("unneeded bytes are left in the blob store", code=error.code, reason=error.message)
 
 
-def _refused(name: str, error: SourcemillError) -> schemas.UploadResult:
+def _refused(key: str, error: SourcemillError) -> schemas.UploadResult:
     code, detail = public_words(error)
-    return schemas.UploadResult(key=name, outcome="error", error=schemas.UploadError(code=code, detail=detail))
+    return schemas.UploadResult(key=key, outcome="error", error=schemas.UploadError(code=code, detail=detail))
 
 
 def _taken(submitted: Submitted) -> schemas.UploadResult:

@@ -91,8 +91,8 @@ def get_events(
 ) -> Response:
     """Every event once, in order, from the first or behind the one you name; it ends with one terminal event.
 
-    * `status`, `queries`, `sources`, `citations`: what is known now. `delta`: `text` to append. `reset`: a new
-      attempt begins; forget the text.
+    * `status`, `queries`, `sources`, `citations`: what is known now. `delta`: `text` to append. `reset`: forget the
+      text, it begins again.
     * `snapshot`: the whole state; take it instead of all that you have. You get one when the events that you miss
       are gone.
     * `finished`, `failed`, `cancelled`: the end, with the final record.

@@ -20,6 +20,7 @@ _MIN_CHARS = 8
 
 #: References to notes behind a sentence: `…in 1786.[12]`.
 _NOTES = re.compile(r"(?:\[\d{1,3}\])*$")
+_MARKUP = re.compile(r"<[^<>]*>")
 _WANTS_NUMBER = re.compile(
     r"\bhow (?:many|much|long|old|far|often|large|big|high|fast)\b|\bwhen\b"
     r"|\bwhat (?:year|date|percent\w*|number|amount)\b|\bwhich year\b|多少|几|何时|什么时候|哪一年",
@@ -108,9 +109,16 @@ def _pieces(source: Source, page: PageSpan, offset: int, text: str, span: Span) 
     for piece in _cut(text, span):
         start, end = trimmed(text, piece)
         end = start + len(_NOTES.sub("", text[start:end]))
+        if _is_title(source, text[start:end]):
+            continue
         if end - start >= _MIN_CHARS or analyse(text[start:end])[1:]:
             terms = frozenset(content_terms(text[start:end]))
             yield Candidate(source, offset + start, offset + end, page.number, text[start:end], terms)
+
+
+def _is_title(source: Source, text: str) -> bool:
+    """A heading names what its section answers, and is no answer itself; nor is a line of markup."""
+    return text.startswith("#") or bool(_MARKUP.fullmatch(text)) or text.strip(" *:=-") in source.section_path
 
 
 def _cut(text: str, span: Span) -> Iterator[Span]:

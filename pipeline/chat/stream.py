@@ -1,4 +1,4 @@
-"""Turns the making of an answer into the events that viewers follow (DESIGN section 8)."""
+"""Turns the making of an answer into the events that viewers follow."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class BlobStore(Protocol):
 
 
 class StreamStore(Protocol):
-    """The streaming state of messages: one snapshot and one event stream each (DESIGN section 8).
+    """The streaming state of messages: one snapshot and one event stream each.
 
     It may lose everything at any time; the final record is in the catalog before the terminal event.
     """

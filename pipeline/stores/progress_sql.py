@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -22,7 +23,6 @@ from pipeline.jobs import (
     StepState,
     Subject,
     advance,
-    count_steps,
     revision_subject,
 )
 from pipeline.models import FINAL_MESSAGE_STATUSES, FINAL_REVISION_STATES, RevisionState
@@ -104,13 +104,13 @@ def _is_chat(row: RowMapping) -> bool:
     return str(row["kind"]).startswith("chat.")
 
 
-def _counts(connection: Connection, subject: str) -> Any:
+def _counts(connection: Connection, subject: str) -> Counter[tuple[StepKind, StepState]]:
     query = (
         select(steps.c.kind, steps.c.state, func.count())
         .where(steps.c.subject == subject)
         .group_by(steps.c.kind, steps.c.state)
     )
-    return count_steps([(StepKind(kind), StepState(state), n) for kind, state, n in connection.execute(query)])
+    return Counter({(StepKind(kind), StepState(state)): n for kind, state, n in connection.execute(query)})
 
 
 def as_ended(row: RowMapping) -> Ended:

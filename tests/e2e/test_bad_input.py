@@ -222,3 +222,10 @@ def test_stale_files_of_a_killed_stack_are_no_obstacle(tmp_path: Path) -> None:
             assert is_ready(again)
         finally:
             again.stop()
+
+
+def test_a_refused_file_is_named_by_its_key(api: Api) -> None:
+    kb = api.create_kb("refused keys")
+    parts = [("files", ("empty.txt", b"")), ("files", ("empty.txt", b""))]
+    response = api.http.post(f"/v1/knowledge-bases/{kb}/documents", files=parts, data={"keys": ["a/e.txt", "b/e.txt"]})
+    assert [result["key"] for result in response.json()["results"]] == ["a/e.txt", "b/e.txt"]

@@ -1,4 +1,4 @@
-"""The invariants of DESIGN section 5: page spans, sections and chunks with furniture tile the text."""
+"""The invariants of ingestion: page spans, sections and chunks with furniture tile the text."""
 
 from __future__ import annotations
 
