@@ -73,8 +73,8 @@ class Settings(BaseSettings):
 
     extract_processes: Count = Field(default_factory=_cores)
     embed_processes: Count = Field(default_factory=_cores)
-    store_threads: Count = 6
-    answer_threads: Count = 8
+    store_threads: Count = 12
+    answer_threads: Count = 16
 
     max_file_bytes: Count = 100 * MIB
     max_pages: Count = 10_000

@@ -49,7 +49,8 @@ def _chat(queue: str) -> Policy:
 
 _EXTRACT = _bulk("extract", "prefork", bundle=16, weight=32, credit=256, limits=(1500, 1800))
 _EMBED = _bulk("embed", "prefork", bundle=16, weight=128, credit=64, limits=(600, 900))
-_INDEX = _bulk("index", "threads", bundle=64, weight=1024, credit=256, limits=(0, 0))
+# Few enough messages at a time to leave the store worker threads for searching.
+_INDEX = _bulk("index", "threads", bundle=64, weight=1024, credit=96, limits=(0, 0))
 _RETRIEVE = _chat("retrieve")
 _ANSWER = _chat("answer")
 
@@ -89,6 +90,7 @@ class WorkerKind:
 WORKERS: tuple[WorkerKind, ...] = (
     WorkerKind("extract", ("extract",), "prefork", "extract_processes", 5),
     WorkerKind("embed", ("embed",), "prefork", "embed_processes", 10),
-    WorkerKind("store", ("retrieve", "index"), "threads", "store_threads", 0),
-    WorkerKind("answer", ("answer", MAINTENANCE_QUEUE), "threads", "answer_threads", 0),
+    # The sweep runs here and not beside the answers, because steps of this worker are short: nothing can starve it.
+    WorkerKind("store", ("retrieve", MAINTENANCE_QUEUE, "index"), "threads", "store_threads", 0),
+    WorkerKind("answer", ("answer",), "threads", "answer_threads", 0),
 )

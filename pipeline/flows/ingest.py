@@ -87,9 +87,14 @@ def _lost(missing: Mapping[int, str]) -> str:
 
 
 def _shards(resources: Resources, step: Step, revision: Revision) -> list[ExtractedShard]:
+    """In page order. After a retry a range may be there whole and in halves; the whole one counts."""
     ended = [each for each in resources.outputs.ended(step.subject, StepKind.EXTRACT) if "shard" in each.output]
-    ended.sort(key=lambda each: each.input["first"])
-    return [load(ExtractedShard, resources.blobs.get(revision.area, each.output["shard"])) for each in ended]
+    shards, covered = [], 0
+    for each in sorted(ended, key=lambda each: (each.input["first"], -each.input["last"])):
+        if each.input["first"] > covered:
+            shards.append(load(ExtractedShard, resources.blobs.get(revision.area, each.output["shard"])))
+            covered = each.input["last"]
+    return shards
 
 
 def _indexed(revision: Revision, assembled: Assembled, chunk: Chunk) -> IndexedChunk:

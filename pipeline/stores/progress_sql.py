@@ -199,8 +199,9 @@ def _make_live(connection: Connection, row: RowMapping) -> None:
 
 
 def cancel_open(connection: Connection, subject: str, reason: str) -> int:
+    """Cancel what is not ended, but for the cleaning, which must come to its end whatever happens to the rest."""
     c = steps.c
-    where = and_(c.subject == subject, c.state.in_(OPEN_STATES))
+    where = and_(c.subject == subject, c.state.in_(OPEN_STATES), c.kind != StepKind.REMOVE)
     values = {"state": StepState.CANCELLED, "error_code": "cancelled", "error": reason, "finished_at": now()}
     return connection.execute(update(steps).where(where).values(values)).rowcount
 

@@ -7,11 +7,13 @@ from collections import Counter
 
 import pytest
 
+from pipeline.errors import ConflictError
 from pipeline.jobs import NewStep, Outcome, StepKind, StepState, revision_subject
 from pipeline.models import RevisionState, Upload
 from pipeline.stores.catalog_sql import SqlDocuments, SqlKnowledgeBases, register
 from pipeline.stores.database import Database
 from pipeline.stores.ledger_sql import SqlLedger
+from pipeline.stores.progress_sql import remove_revisions
 from pipeline.stores.relay_sql import SqlRelay
 from pipeline.stores.watch_sql import SqlWatch
 from workers.policies import POLICIES
@@ -231,6 +233,30 @@ class LedgerContract:
         assert len(held) == 2
         assert bench.state(subject) is RevisionState.SEARCHABLE
         assert bench.live(subject) == 1
+
+    def test_a_delete_does_not_stop_the_cleaning_of_an_older_revision(self, bench: Bench) -> None:
+        subject = bench.submit()
+        self.run_all(bench)
+        document_id = subject.rpartition(":")[0]
+        with bench.database.write() as connection:
+            job = (bench.ledger.new_job(connection, TENANT, "ingest"), TENANT)
+            for _ in range(2):
+                remove_revisions(connection, POLICIES, job, document_id, below=2)
+        (step,) = bench.claim_next()
+        assert (step.kind, step.subject) == (StepKind.REMOVE, subject)
+
+    def test_a_retry_starts_what_failed_and_what_was_cancelled_with_it(self, bench: Bench) -> None:
+        subject = bench.submit()
+        (plan,) = bench.claim_next()
+        bench.ledger.commit([outcome(plan, **OUTPUTS[StepKind.PLAN])], "w")
+        one, _two = bench.claim_next()
+        bench.ledger.commit([Outcome(one, StepState.FAILED, error_code="x", error="x")], "w")
+        with bench.database.write() as connection:
+            bench.ledger.retry(connection, subject)
+        assert self.run_all(bench)[StepKind.EXTRACT] == 2
+        assert bench.state(subject) is RevisionState.READY
+        with bench.database.write() as connection, pytest.raises(ConflictError):
+            bench.ledger.retry(connection, subject)
 
     def test_same_bytes_are_unchanged(self, bench: Bench) -> None:
         bench.submit()

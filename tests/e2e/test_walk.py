@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import httpx
@@ -135,3 +136,13 @@ def test_flower_shows_the_tasks_by_name_behind_a_password(stack: Stack, api: Api
         return {task["name"] for task in tasks.values()}
 
     wait_for(lambda: {"ingest.plan", "chat.generate"} <= names(), 30, "Flower to show the tasks")
+
+
+def test_the_api_page_needs_nothing_from_elsewhere(api: Api) -> None:
+    page = api.http.get("/docs").text
+    addresses = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert addresses
+    for address in addresses:
+        assert address.startswith("/"), address
+        assert api.http.get(address).is_success, address
+    assert api.http.get("/openapi.json").json()["info"]["title"] == "Sourcemill"
