@@ -56,7 +56,7 @@ class Stack:
     def stop(self) -> None:
         if self.supervisor is None:
             return
-        self.supervisor.send_signal(signal.SIGINT)
+        self.supervisor.terminate()
         try:
             self.supervisor.wait(30)
         except subprocess.TimeoutExpired:

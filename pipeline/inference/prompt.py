@@ -25,6 +25,7 @@ _IMITATION = re.compile(
     r"[<\uff1c\ufe64\u2039](?=\s*[/\uff0f]?\s*(?:sources?|pages?|question)\b)|[\[\uff3b](?=\s*\d{1,3}\s*[\],])",
     re.IGNORECASE,
 )
+_AMPERSAND = re.compile(r"&(?=#?[0-9a-zA-Z])")
 _ATTRIBUTE = re.compile(r"[<>\"&\r\n\t]")
 
 
@@ -52,8 +53,12 @@ def source_block(source: Source) -> str:
 
 
 def escape(text: str) -> str:
-    """Text as data: `<source` becomes `&lt;source` and `[1]` becomes `&#91;1]`. chat/quotes.py undoes it in quotes."""
-    return _IMITATION.sub(lambda match: "&#91;" if match.group() in "[\uff3b" else "&lt;", text)
+    """Text as data: `<source` becomes `&lt;source` and `[1]` becomes `&#91;1]`. chat/quotes.py undoes it in quotes.
+
+    A `&` that could begin an entity becomes `&amp;`, so that undoing gives exactly the text back.
+    """
+    plain = _AMPERSAND.sub("&amp;", text)
+    return _IMITATION.sub(lambda match: "&#91;" if match.group() in "[\uff3b" else "&lt;", plain)
 
 
 def _system(request: GenerationRequest) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from pipeline.chat.cite import verify
 from pipeline.inference.ports import GenerationRequest
@@ -43,6 +43,9 @@ def test_a_title_can_not_leave_its_attribute():
 
 
 @given(TEXTS)
+@example("[1]&lt;")
+@example("&amp;lt; [1]")
+@example("R&D &copy [2]")
 def test_a_quote_copied_from_the_prompt_is_proven_if_it_is_long_enough(text):
     shown = source(f"A beginning of the text {text} and an end of it.")
     draft = Draft("[1]", (DraftCitation(1, 1, escape(shown.text)),), complete=True)
