@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import IO
+from typing import IO, Any
 from uuid import uuid4
 
 from python_multipart.exceptions import FormParserError
@@ -52,18 +52,17 @@ class UploadForm:
         self._blobs = blobs
         self._folder = folder
         self._max_file_bytes = max_file_bytes
-        self._parser = MultipartParser(
-            _boundary(content_type),
-            {
-                "on_header_field": self._on_header_field,
-                "on_header_value": self._on_header_value,
-                "on_header_end": self._on_header_end,
-                "on_headers_finished": self._on_headers_finished,
-                "on_part_data": self._on_part_data,
-                "on_part_end": self._on_part_end,
-                "on_end": self._on_end,
-            },
-        )
+        callbacks: Any = {
+            "on_header_field": self._on_header_field,
+            "on_header_value": self._on_header_value,
+            "on_header_end": self._on_header_end,
+            "on_headers_finished": self._on_headers_finished,
+            "on_part_data": self._on_part_data,
+            "on_part_end": self._on_part_end,
+            "on_end": self._on_end,
+        }
+        with _form_errors():
+            self._parser = MultipartParser(_boundary(content_type), callbacks)
         self._header, self._value = b"", b""
         self._disposition = b""
         self._field = ""

@@ -11,7 +11,7 @@ A step's row is inserted when it may run, so no row waits for another. States::
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -49,7 +49,8 @@ class Policy:
     """How steps of one kind run. Limits hold in prefork pools only; threads rely on the lease.
 
     `bundle` steps or `bundle_weight` of their summed weights, whichever is reached first, travel in one message.
-    `credit` bounds the steps of the queue that are sent or running at once.
+    `credit` bounds the steps of the queue that are sent or running at once. A step that is asked to wait longer than
+    `wait_limit_s` ends instead. A `patient` one waits for a store or disk as long as it takes, whatever its attempts.
     """
 
     queue: str
@@ -63,6 +64,8 @@ class Policy:
     bundle: int
     bundle_weight: int
     credit: int
+    wait_limit_s: float
+    patient: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +145,13 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What follows: steps to insert, the subject's new state with its facts, whether the rest is cancelled."""
+    """What follows: steps to insert, the subject's new state with its facts, whether the rest is cancelled.
+
+    With `output`, the ended step counts as done with it, whatever its state was.
+    """
 
     steps: tuple[NewStep, ...] = ()
+    output: Mapping[str, Any] | None = None
     state: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     live: bool = False
@@ -190,15 +197,15 @@ def _extracted(subject: Subject, ended: Ended) -> Advance:
     return Advance(steps=(NewStep(StepKind.ASSEMBLE),))
 
 
-def _extract_lost(_: Subject, ended: Ended) -> Advance:
+def _extract_lost(subject: Subject, ended: Ended) -> Advance:
     """The worker itself died on this shard, attempt after attempt: halve it; one page alone is given up."""
     if ended.state is StepState.FAILED:
-        return _document_failed(_, ended)
+        return _document_failed(subject, ended)
     first, last = ended.input["first"], ended.input["last"]
-    if first == last:
-        return _document_failed(_, ended)
     middle = (first + last) // 2
-    return Advance(steps=(_extract(first, middle), _extract(middle + 1, last)))
+    halves = {"split": [[first, middle], [middle + 1, last]]}
+    output = {"lost": ended.error} if first == last else halves
+    return replace(_extracted(subject, replace(ended, output=output)), output=output)
 
 
 def _assembled(_: Subject, ended: Ended) -> Advance:
@@ -284,14 +291,9 @@ _ON_DONE: dict[StepKind, Rule] = {
 
 #: RETRIEVE is absent: one knowledge base's failure is the answer's `degraded`, not its end.
 _ON_FAILURE: dict[StepKind, Rule] = {
-    StepKind.PLAN: _document_failed,
+    **dict.fromkeys((StepKind.PLAN, StepKind.ASSEMBLE, StepKind.INDEX_TEXT), _document_failed),
+    **dict.fromkeys((StepKind.EMBED, StepKind.INDEX_VECTORS, StepKind.ACTIVATE), _document_failed),
+    **dict.fromkeys((StepKind.AUTO_QUERY, StepKind.GENERATE), _message_failed),
     StepKind.EXTRACT: _extract_lost,
-    StepKind.ASSEMBLE: _document_failed,
-    StepKind.INDEX_TEXT: _document_failed,
-    StepKind.EMBED: _document_failed,
-    StepKind.INDEX_VECTORS: _document_failed,
-    StepKind.ACTIVATE: _document_failed,
     StepKind.REMOVE: lambda *_: NOTHING,
-    StepKind.AUTO_QUERY: _message_failed,
-    StepKind.GENERATE: _message_failed,
 }

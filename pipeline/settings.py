@@ -80,7 +80,7 @@ class Settings(BaseSettings):
     max_pages: Count = 10_000
     max_question_chars: Count = 20_000
     max_queued_steps: Count = 500_000
-    parser_memory_bytes: Count = 2048 * MIB
+    parser_memory_bytes: Count = 1024 * MIB
     parser_timeout_s: Seconds = 120.0
     retrieve_deadline_s: Seconds = 20.0
     answer_deadline_s: Seconds = 600.0

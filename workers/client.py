@@ -97,12 +97,13 @@ class Client:
 
     def delete_document(self, tenant_id: str, document_id: str) -> None:
         """It stops answering at once; the stores are cleaned by `ingest.remove` steps."""
-        document = self.resources.documents.get(tenant_id, document_id)
+        self.resources.documents.get(tenant_id, document_id)
         with self.resources.database.write() as connection:
             where = and_(documents.c.id == document_id, documents.c.deleted_at.is_(None))
-            values = {"deleted_at": now(), "live_revision": None}
-            if connection.execute(update(documents).where(where).values(values)).rowcount:
-                self._retire(connection, tenant_id, document_id, document.revision)
+            gone = update(documents).where(where).values(deleted_at=now(), live_revision=None)
+            number = connection.execute(gone.returning(documents.c.revision)).scalar_one_or_none()
+            if number is not None:
+                self._retire(connection, tenant_id, document_id, number)
         self._ring(POLICIES[StepKind.REMOVE].queue)
 
     def _retire(self, connection: Connection, tenant_id: str, document_id: str, number: int) -> None:

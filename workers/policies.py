@@ -28,6 +28,8 @@ def _bulk(queue: str, pool: str, *, bundle: int, weight: int, credit: int, limit
         bundle=bundle,
         bundle_weight=weight,
         credit=credit,
+        wait_limit_s=24 * 3600.0,
+        patient=True,
     )
 
 
@@ -44,6 +46,8 @@ def _chat(queue: str) -> Policy:
         bundle=1,
         bundle_weight=1,
         credit=1000,
+        wait_limit_s=60.0,
+        patient=False,
     )
 
 
@@ -90,7 +94,7 @@ class WorkerKind:
 WORKERS: tuple[WorkerKind, ...] = (
     WorkerKind("extract", ("extract",), "prefork", "extract_processes", 5),
     WorkerKind("embed", ("embed",), "prefork", "embed_processes", 10),
-    # The sweep runs here and not beside the answers, because steps of this worker are short: nothing can starve it.
+    # Two kinds run the sweep: neither long answers nor a store that hangs can keep it from running.
     WorkerKind("store", ("retrieve", MAINTENANCE_QUEUE, "index"), "threads", "store_threads", 0),
-    WorkerKind("answer", ("answer",), "threads", "answer_threads", 0),
+    WorkerKind("answer", ("answer", MAINTENANCE_QUEUE), "threads", "answer_threads", 0),
 )

@@ -20,16 +20,25 @@ _OWN_FOR_S = 10.0
 #: A message is popped and claimed within milliseconds; after this time an unclaimed step that is not queued is lost.
 _UNCLAIMED_S = 5.0
 _UNPUBLISHED_S = 2.0
+#: Cleaning is never given up: what can't be removed now is tried again.
+_REMOVE_AGAIN_S = 60.0
 
 
 def reconcile(process: Process) -> None:
-    if not process.resources.watch.take_lease("reconcile", process.name, _OWN_FOR_S):
+    watch = process.resources.watch
+    if not watch.take_lease("reconcile", process.name, _OWN_FOR_S):
         return
+    _sweep(process)
+    watch.take_lease("reconcile", process.name, 0.0)
+
+
+def _sweep(process: Process) -> None:
     for committed in _end_what_is_over(process):
         for subject in committed.final:
             process.publish(subject)
     for message_id in process.resources.watch.unpublished(_UNPUBLISHED_S):
         process.publish(message_id)
+    process.resources.ledger.reopen(StepKind.REMOVE, _REMOVE_AGAIN_S)
     _resend_lost(process)
     process.ring()
 

@@ -36,7 +36,8 @@ class Lease:
 
     def __init__(self, ledger: SqlLedger, steps: Sequence[Step], owner: str) -> None:
         self._ledger, self._steps, self._owner = ledger, steps, owner
-        self._every_s = ledger.policies[steps[0].kind].lease_s / 3
+        self._lease_s = ledger.policies[steps[0].kind].lease_s
+        self._renewed_at = time.monotonic()
         self._done = threading.Event()
         self._owned = {step.id for step in steps}
         self._thread = threading.Thread(target=self._beat, name="lease", daemon=True)
@@ -50,14 +51,17 @@ class Lease:
         self._thread.join()
 
     def check(self, steps: Sequence[Step]) -> None:
-        """Raises CancelledStepError when none of the steps is ours any more."""
-        if not any(step.id in self._owned for step in steps):
+        """Raises CancelledStepError when none of the steps is ours any more, also when we slept through the lease."""
+        is_over = time.monotonic() - self._renewed_at > self._lease_s
+        if is_over or not any(step.id in self._owned for step in steps):
             raise CancelledStepError("The step was cancelled, or its lease ran out and another worker has it.")
 
     def _beat(self) -> None:
-        while not self._done.wait(self._every_s):
+        while not self._done.wait(self._lease_s / 3):
+            at = time.monotonic()
             try:
                 self._owned = self._ledger.heartbeat(self._steps, self._owner)
+                self._renewed_at = at
             except TransientError as error:  # the catalog is away: the lease may run out, the fence protects
                 log.warning("heartbeat_failed", error=error.message)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Self
+from urllib.parse import quote
 
 import httpx
 
@@ -36,6 +37,14 @@ _ERRORS: Mapping[int, type[PermanentError]] = {
     422: InvalidInputError,
 }
 _BUSY = frozenset({429, 502, 503, 504})
+
+
+def segment(text: str) -> str:
+    """A name or id as one part of a path, so that it leads nowhere else. InvalidInputError when it is no text."""
+    try:
+        return quote(text, safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidInputError(f"{text!a} is no text.") from error
 
 
 class UnreachableError(TransientError):
@@ -91,7 +100,7 @@ class Api:
         """
         parts = [("files", (key.rsplit("/", 1)[-1], content, "application/octet-stream")) for key, content in files]
         body = {"keys": [key for key, _ in files]}
-        path = f"/v1/knowledge-bases/{kb_id}/documents"
+        path = f"/v1/knowledge-bases/{segment(kb_id)}/documents"
         response = self._send("POST", path, data=body, files=parts, repeatable=not _has_stream(files))
         return list(response.json()["results"])
 
@@ -101,7 +110,7 @@ class Api:
         headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": last_id} if last_id is not None else {})
         with (
             self._translated(),
-            self._client.stream("GET", f"/v1/messages/{message_id}/events", headers=headers) as response,
+            self._client.stream("GET", f"/v1/messages/{segment(message_id)}/events", headers=headers) as response,
         ):
             if response.is_error:
                 response.read()

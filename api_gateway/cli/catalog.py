@@ -13,6 +13,7 @@ import orjson
 
 from api_gateway.cli.catalog_child import KeyRequest
 from pipeline.errors import SourcemillError, UnauthorizedError
+from pipeline.jobs import StepKind
 from pipeline.models import load
 from pipeline.settings import Settings, load_settings
 from pipeline.stores.migrate import migrate
@@ -26,6 +27,7 @@ def answer(settings: Settings, request: KeyRequest) -> dict[str, str]:
     with open_resources(settings, POLICIES) as resources:
         if request.starts_stack:
             resources.watch.forget()
+            resources.ledger.restart_clocks((StepKind.AUTO_QUERY, StepKind.RETRIEVE, StepKind.GENERATE))
         try:
             resources.api_keys.authenticate(request.held)
         except UnauthorizedError:

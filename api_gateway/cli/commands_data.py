@@ -10,6 +10,7 @@ import typer
 
 from api_gateway.cli import ask as asking
 from api_gateway.cli import ingest as ingesting
+from api_gateway.cli.api import segment
 from api_gateway.cli.connection import open_api
 from api_gateway.cli.ingest import reason
 from api_gateway.cli.options import Json, KbName
@@ -22,8 +23,17 @@ documents = typer.Typer(no_args_is_help=True, help="Documents of a knowledge bas
 DocumentId = Annotated[str, typer.Argument(help="The document's id, see `documents list`.")]
 
 
+def _path(given: str) -> Path:
+    """An empty argument is an unset variable of the user's shell, not the present folder."""
+    if not str(given):
+        raise typer.BadParameter("a path is empty")
+    return Path(given)
+
+
 def ingest(
-    paths: Annotated[list[Path], typer.Argument(help="Files and folders; folders with all that is in them.")],
+    paths: Annotated[
+        list[Path], typer.Argument(parser=_path, help="Files and folders; folders with all that is in them.")
+    ],
     kb_name: KbName = None,
     root: Annotated[
         Path | None, typer.Option(help="Make keys relative to this folder. Default: a key is the absolute path.")
@@ -90,7 +100,7 @@ def show_kb(name: Annotated[str, typer.Argument(help="Name or id.")], as_json: J
     """Show a knowledge base and how many documents are in each state."""
     output = Output(as_json=as_json)
     with open_api(load_settings()) as api:
-        found = api.get(f"/v1/knowledge-bases/{name}")
+        found = api.get(f"/v1/knowledge-bases/{segment(name)}")
     output.line(f"{found['name']}  {found['id']}  {found['description']}")
     output.table(("documents", "count"), found["documents"].items())
     output.data(found)
@@ -106,7 +116,7 @@ def list_documents(
     output = Output(as_json=as_json)
     rows = []
     with open_api(load_settings()) as api:
-        path = f"/v1/knowledge-bases/{kb_name or asking.only_kb(api)}/documents"
+        path = f"/v1/knowledge-bases/{segment(kb_name or asking.only_kb(api))}/documents"
         for each in api.pages(path, state=state, limit=500):
             output.data(each)
             rows.append((each["id"], each["key"], each["state"], each["page_count"], reason(each)))
@@ -118,7 +128,7 @@ def show_document(document_id: DocumentId, as_json: Json = False) -> None:
     """Show all that is known of a document, and what it waits for."""
     output = Output(as_json=as_json)
     with open_api(load_settings()) as api:
-        found = api.get(f"/v1/documents/{document_id}")
+        found = api.get(f"/v1/documents/{segment(document_id)}")
     output.table(("", ""), _facts(found))
     output.data(found)
 
@@ -136,7 +146,7 @@ def delete_document(document_id: DocumentId, as_json: Json = False) -> None:
     """Delete a document; it stops answering at once."""
     output = Output(as_json=as_json)
     with open_api(load_settings()) as api:
-        api.delete(f"/v1/documents/{document_id}")
+        api.delete(f"/v1/documents/{segment(document_id)}")
     output.line("Deleted.")
     output.data({"id": document_id, "deleted": True})
 
@@ -146,7 +156,7 @@ def retry_document(document_id: DocumentId, as_json: Json = False) -> None:
     """Try a failed document again. Exit code 6 when it has not failed."""
     output = Output(as_json=as_json)
     with open_api(load_settings()) as api:
-        api.post(f"/v1/documents/{document_id}/retry")
+        api.post(f"/v1/documents/{segment(document_id)}/retry")
     output.line("Queued again.")
     output.data({"id": document_id, "retried": True})
 

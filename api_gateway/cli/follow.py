@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from api_gateway.cli.api import PATIENCE_S, Api
+from api_gateway.cli.api import PATIENCE_S, Api, segment
 from pipeline.errors import SourcemillError, TransientError
 from pipeline.models import TERMINAL_EVENTS
 
@@ -27,7 +27,7 @@ def follow(api: Api, message_id: str, on_event: OnEvent) -> Mapping[str, Any]:
         return _Follower(api, message_id, on_event).run()
     except KeyboardInterrupt:
         with suppress(SourcemillError):  # we end anyway; the message's own deadline ends it too
-            api.post(f"/v1/messages/{message_id}/cancel")
+            api.post(f"/v1/messages/{segment(message_id)}/cancel")
         raise
 
 

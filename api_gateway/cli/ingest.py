@@ -10,7 +10,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from api_gateway.cli.api import Api
+from api_gateway.cli.api import Api, segment
 from api_gateway.cli.output import ExitCode, Output
 from api_gateway.cli.upload import Sent, send_files
 from api_gateway.cli.wait import Rates, Record, rates, wait_until_final
@@ -51,7 +51,7 @@ class Ingested:
 def knowledge_base(api: Api, name: str | None) -> Record:
     """The one named; without a name the default one, made if needed. NotFoundError says how to make one."""
     try:
-        found: Record = api.get(f"/v1/knowledge-bases/{name or DEFAULT_KB}")
+        found: Record = api.get(f"/v1/knowledge-bases/{segment(name or DEFAULT_KB)}")
     except NotFoundError as error:
         if name is not None:
             hint = f"{error.message} Make it with `sourcemill kb create {name}`."

@@ -68,6 +68,10 @@ def run() -> None:
         create_app()()
     except SourcemillError as error:
         sys.exit(report(error, Output(as_json="--json" in sys.argv)))
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        sys.exit(f"Error: the output can't be written: {error.strerror}")
 
 
 def report(error: SourcemillError, output: Output) -> ExitCode:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from api_gateway.cli.api import Api
+from api_gateway.cli.api import Api, segment
 from pipeline.errors import NotFoundError
 from pipeline.models import FINAL_REVISION_STATES, RevisionState
 
@@ -47,13 +47,13 @@ def wait_until_final(api: Api, kb_id: str, document_ids: Collection[str], on_pro
 
 
 def _open_states(api: Api, kb_id: str) -> dict[str, str]:
-    path = f"/v1/knowledge-bases/{kb_id}/documents"
+    path = f"/v1/knowledge-bases/{segment(kb_id)}/documents"
     return {item["id"]: state for state in OPEN_STATES for item in api.pages(path, state=state, limit=PAGE)}
 
 
 def _record(api: Api, document_id: str) -> Record | None:
     try:
-        record: Record = api.get(f"/v1/documents/{document_id}")
+        record: Record = api.get(f"/v1/documents/{segment(document_id)}")
     except NotFoundError:
         return None
     return record

@@ -68,11 +68,19 @@ def _visit(path: Path) -> Iterator[Path | Skipped]:
     for entry in entries:
         if entry.name.startswith("."):
             continue
-        if entry.is_symlink() and entry.is_dir():
+        if _leads_to_folder(entry):
             reason = "a link to a folder is not followed: name it as a PATH to send what is in it"
             yield Skipped(shown(Path(entry.path)), "linked_folder", reason, failure=False)
         else:
             yield from _visit(Path(entry.path))
+
+
+def _leads_to_folder(entry: os.DirEntry[str]) -> bool:
+    """A link that leads in a circle leads nowhere; reading it says so."""
+    try:
+        return entry.is_symlink() and entry.is_dir()
+    except OSError:
+        return False
 
 
 def _check(path: Path, key: str, max_bytes: int) -> FoundFile | Skipped:

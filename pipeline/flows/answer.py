@@ -126,11 +126,19 @@ def _found(resources: Resources, step: Step, stream: AnswerStream, texts: _Texts
     queries = [SearchQuery(**query) for query in planned.output["queries"]]
     stream.queries(queries, [Degradation(**part) for part in planned.output["degraded"]])
     parts = resources.outputs.ended(step.subject, StepKind.RETRIEVE)
+    _refuse_blindness(parts)
     degraded = [part for ended in parts for part in _degraded(ended)]
     hits = [_hit(hit) for ended in parts for hit in ended.output.get("hits", ())]
     sources = _sources(resources, hits, texts)
     stream.sources(sources, degraded)
     return sources
+
+
+def _refuse_blindness(parts: Sequence[Ended]) -> None:
+    """An answer that no knowledge base was searched for would look like one that the documents do not hold."""
+    if parts and all(ended.state is not StepState.DONE for ended in parts):
+        reasons = "; ".join(dict.fromkeys(ended.error or "it failed" for ended in parts))
+        raise PermanentError(f"No knowledge base could be searched: {reasons}", code="search_unavailable")
 
 
 def _degraded(ended: Ended) -> list[Degradation]:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from pipeline.analysis import analyse_document
-from pipeline.errors import ParserCrashError
+from pipeline.errors import ParserCrashError, TransientError
 from pipeline.ingest.assemble import Assembled
 from pipeline.ingest.assemble import assemble as assemble_document
 from pipeline.ingest.chunk import chunk_id
 from pipeline.ingest.header import header
-from pipeline.jobs import Step, StepKind
+from pipeline.jobs import Ended, Step, StepKind
 from pipeline.models import Chunk, ExtractedShard, IndexedChunk, Revision, dump, load
 from pipeline.resources import Resources
 
@@ -88,13 +88,20 @@ def _lost(missing: Mapping[int, str]) -> str:
 
 def _shards(resources: Resources, step: Step, revision: Revision) -> list[ExtractedShard]:
     """In page order. After a retry a range may be there whole and in halves; the whole one counts."""
-    ended = [each for each in resources.outputs.ended(step.subject, StepKind.EXTRACT) if "shard" in each.output]
+    ended = resources.outputs.ended(step.subject, StepKind.EXTRACT)
+    read = [each for each in ended if "split" not in each.output]
     shards, covered = [], 0
-    for each in sorted(ended, key=lambda each: (each.input["first"], -each.input["last"])):
+    for each in sorted(read, key=lambda each: (each.input["first"], -each.input["last"])):
         if each.input["first"] > covered:
-            shards.append(load(ExtractedShard, resources.blobs.get(revision.area, each.output["shard"])))
+            shards.append(_shard(resources, revision, each))
             covered = each.input["last"]
     return shards
+
+
+def _shard(resources: Resources, revision: Revision, ended: Ended) -> ExtractedShard:
+    if "lost" in ended.output:
+        return ExtractedShard((), {ended.input["first"]: ended.output["lost"]})
+    return load(ExtractedShard, resources.blobs.get(revision.area, ended.output["shard"]))
 
 
 def _indexed(revision: Revision, assembled: Assembled, chunk: Chunk) -> IndexedChunk:
@@ -175,14 +182,20 @@ def activate(_resources: Resources, _step: Step, _check: Check) -> Output:
 
 
 def remove(resources: Resources, step: Step, _check: Check) -> Output:
-    """Clean a revision that does not answer any more out of the stores; the output is the receipt."""
+    """Clean a revision that does not answer any more out of the stores; the output is the receipt.
+
+    Raises TransientError when something was written while it was cleaned, so that it is cleaned again.
+    """
     document_id, number = step.document
     revision = resources.documents.revision(document_id, number)
     resources.text_store.delete_document(document_id, number)
     resources.vector_store.delete_document(document_id, number)
     resources.blobs.delete(revision.area)
-    return {
+    left = {
         "text_chunks": resources.text_store.count(document_id, number),
         "vectors": resources.vector_store.count(document_id, number),
         "blobs": len(resources.blobs.list(revision.area)),
     }
+    if any(left.values()):
+        raise TransientError(f"Someone still writes to the revision: {left}", code="still_written")
+    return left

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pipeline.inference.openai_client import OpenAiClient
 
 MAX_ANSWER_TOKENS = 4000
+_MAX_NUMBER = 10**6
+#: A server that does not keep to the token limit is stopped here.
+MAX_REPLY_CHARS = 16 * MAX_ANSWER_TOKENS
 MAX_SOURCE_TOKENS = 16_000
 #: A partial answer is parsed from its start each time, so this also bounds the work.
 _MIN_PARSE_S = 0.05
@@ -123,15 +127,25 @@ class OpenAiGenerator:
         messages = answer_messages(request, self._max_source_tokens, self._tokens.count)
         reply = _Reply(time.monotonic)
         try:
-            for text in self._client.stream(messages, ANSWER_SCHEMA, request.params.temperature, MAX_ANSWER_TOKENS):
-                draft = reply.add(text)
-                if draft:
-                    yield draft
+            with closing(self._pieces(messages, request.params.temperature)) as pieces:
+                for text in pieces:
+                    draft = reply.add(text)
+                    if draft:
+                        yield draft
         except TransientError:
             if reply.has_news:
                 yield reply.partial()
             raise
         yield reply.last()
+
+    def _pieces(self, messages: Sequence[ChatMessage], temperature: float) -> Generator[str, None, None]:
+        """The reply's text as it comes, up to a length that no answer within the token limit has."""
+        chars = 0
+        for text in self._client.stream(messages, ANSWER_SCHEMA, temperature, MAX_ANSWER_TOKENS):
+            yield text
+            chars += len(text)
+            if chars > MAX_REPLY_CHARS:
+                return
 
     def complete(self, messages: Sequence[ChatMessage], reply: type[Reply], *, max_tokens: int) -> Reply:
         return self._client.complete(messages, reply, max_tokens)
@@ -229,4 +243,6 @@ def _citation(claimed: Any) -> DraftCitation | None:
 
 
 def _whole(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    """A number that can be a marker, an index or a page."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < _MAX_NUMBER else None

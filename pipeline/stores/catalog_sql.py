@@ -25,6 +25,7 @@ from pipeline.stores.database import Database
 from pipeline.stores.schema import api_keys, documents, knowledge_bases, revisions
 
 _MAX_NAME_CHARS = 200
+_MAX_TENANT_CHARS = 64
 _KEY_PREFIX = "sm_"
 
 
@@ -232,6 +233,9 @@ class SqlApiKeys:
         self._database = database
 
     def create(self, tenant_id: str, name: str) -> tuple[str, str]:
+        for text, limit in ((tenant_id, _MAX_TENANT_CHARS), (name, _MAX_NAME_CHARS)):
+            if not text.strip() or len(text) > limit or not text.isprintable():
+                raise InvalidInputError(f"A key's tenant and name have 1 to {limit} printable characters.")
         key_id, secret = uuid4().hex, _KEY_PREFIX + secrets.token_urlsafe(32)
         row = {"id": key_id, "tenant_id": tenant_id, "name": name, "created_at": now()}
         with self._database.write() as connection:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, RowMapping, and_, case, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, and_, case, func, insert, or_, select, update
 
 from pipeline.clock import now
 from pipeline.errors import ConflictError
@@ -21,6 +21,10 @@ from pipeline.jobs import Ended, NewStep, Outcome, Policy, Step, StepKind, StepS
 from pipeline.stores import progress_sql as progress
 from pipeline.stores.database import Database
 from pipeline.stores.schema import jobs, steps
+
+#: What a bulk step waits out: the disk or a store is the operator's to mend, and the documents are not to blame.
+_NOT_THE_STEPS_FAULT = frozenset({"disk_full", "store_unavailable", "store_locked"})
+_PATIENCE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +151,33 @@ class SqlLedger:
         statement = (
             update(steps)
             .where(open_states, c.queue == self.policies[kind].queue, c.kind == kind, c.created_at < at - older_than_s)
-            .values(state=StepState.FAILED, error_code=code, error=reason, finished_at=at)
+            .values(
+                state=StepState.FAILED,
+                error_code=code,
+                error=reason + func.coalesce(" Its last error: " + c.error, ""),
+                finished_at=at,
+            )
             .returning(*progress.ENDED_COLUMNS)
         )
         with self._database.write() as connection:
             rows = connection.execute(statement).mappings().all()
             advanced = progress.advance_subjects(connection, self.policies, rows)
         return Committed(final=advanced.final, queues=advanced.queues)
+
+    def restart_clocks(self, kinds: Collection[StepKind]) -> None:
+        """Deadlines of open steps count from now: nobody worked while the stack was down."""
+        c = steps.c
+        open_steps = and_(c.state.in_([StepState.READY, StepState.RUNNING]), c.kind.in_(kinds))
+        with self._database.write() as connection:
+            connection.execute(update(steps).where(open_steps).values(created_at=now()))
+
+    def reopen(self, kind: StepKind, after_s: float) -> None:
+        """Try steps of a kind again that ended without success a while ago."""
+        c = steps.c
+        over = c.state.in_([StepState.FAILED, StepState.DEAD, StepState.CANCELLED])
+        old = and_(c.queue == self.policies[kind].queue, over, c.kind == kind, c.finished_at < now() - after_s)
+        with self._database.write() as connection:
+            connection.execute(update(steps).where(old).values(state=StepState.READY, **_FRESH))
 
     def ended(self, subject: str, kind: StepKind) -> list[Ended]:
         """A subject's steps of one kind that are in their last state: what the steps before wrote."""
@@ -168,8 +192,7 @@ class SqlLedger:
         """Start the steps that failed, died or were cancelled again, with all their attempts."""
         again = [StepState.FAILED, StepState.DEAD, StepState.CANCELLED]
         statement = update(steps).where(steps.c.subject == subject, steps.c.state.in_(again))
-        fresh = {"attempt": 0, "not_before": 0.0, "sent_at": None, "error_code": None, "error": None}
-        if connection.execute(statement.values(state=StepState.READY, **fresh)).rowcount == 0:
+        if connection.execute(statement.values(state=StepState.READY, **_FRESH)).rowcount == 0:
             raise ConflictError("Nothing of it has failed, so there is nothing to retry.", code="nothing_to_retry")
 
 
@@ -196,7 +219,7 @@ def _end(connection: Connection, outcome: Outcome, policy: Policy) -> RowMapping
         "error": outcome.error,
     }
     if outcome.state is StepState.READY:
-        values |= _retry(step, outcome, policy, at)
+        values |= _retry(outcome, policy, at)
     else:
         values |= {"output": outcome.output, "finished_at": at}
     owned = and_(c.id == step.id, c.fence == step.fence, c.state == StepState.RUNNING)
@@ -204,11 +227,17 @@ def _end(connection: Connection, outcome: Outcome, policy: Policy) -> RowMapping
     return connection.execute(statement).mappings().first()
 
 
-def _retry(step: Step, outcome: Outcome, policy: Policy, at: float) -> dict[str, Any]:
+def _retry(outcome: Outcome, policy: Policy, at: float) -> dict[str, Any]:
+    step, asked_s = outcome.step, outcome.retry_after_s or 0.0
+    again = {"sent_at": None, "lease_owner": None}
+    if policy.patient and outcome.error_code in _NOT_THE_STEPS_FAULT:
+        return {**again, "not_before": at + max(asked_s, _PATIENCE_S), "attempt": step.attempt - 1}
+    if asked_s > policy.wait_limit_s:
+        reason = f"{outcome.error} It asks to wait {asked_s:.0f} s, longer than anyone would."
+        return {"state": StepState.DEAD, "finished_at": at, "error": reason}
     if step.attempt >= step.max_attempts:
         return {"state": StepState.DEAD, "finished_at": at}
-    delay_s = outcome.retry_after_s or backoff_s(step.attempt, policy)
-    return {"not_before": at + delay_s, "sent_at": None, "lease_owner": None}
+    return {**again, "not_before": at + (asked_s or backoff_s(step.attempt, policy))}
 
 
 def backoff_s(attempt: int, policy: Policy) -> float:
@@ -217,6 +246,7 @@ def backoff_s(attempt: int, policy: Policy) -> float:
     return delay * random.uniform(0.5, 1.0)  # noqa: S311  # spreads load, guards nothing
 
 
+_FRESH = {"attempt": 0, "not_before": 0.0, "sent_at": None, "error_code": None, "error": None}
 _STEP_NAMES = "id job_id tenant_id subject kind shard attempt max_attempts fence input weight"
 _STEP_COLUMNS = tuple(steps.c[name] for name in _STEP_NAMES.split())
 

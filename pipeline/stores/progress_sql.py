@@ -73,6 +73,9 @@ def _advance_subject(
         counts[StepKind(row["kind"]), StepState(row["state"])] += 1
         present = {key: n for key, n in counts.items() if n > 0}
         step = advance(Subject(present, replaces_live), as_ended(row))
+        if step.output is not None:
+            counted = {"state": StepState.DONE, "output": step.output}
+            connection.execute(update(steps).where(steps.c.id == row["id"]).values(counted))
         inserted = insert_steps(connection, policies, (row["job_id"], row["tenant_id"], subject), step.steps)
         for new in inserted:
             counts[StepKind(new["kind"]), StepState.READY] += 1
@@ -184,6 +187,13 @@ def _apply_to_revision(connection: Connection, row: RowMapping, step: Advance, o
     return step.state in FINAL_REVISION_STATES
 
 
+def _lease_left_s(connection: Connection, subject: str) -> float:
+    """How long a worker may still believe that it owns a step of the subject."""
+    query = select(func.max(steps.c.lease_until)).where(steps.c.subject == subject, steps.c.state != StepState.DONE)
+    last: float | None = connection.execute(query).scalar_one()
+    return max(0.0, (last or 0.0) - now())
+
+
 def _remove_older(connection: Connection, policies: Mapping[StepKind, Policy], row: RowMapping) -> list[RowMapping]:
     document_id, _, number = row["subject"].rpartition(":")
     return remove_revisions(connection, policies, (row["job_id"], row["tenant_id"]), document_id, int(number))
@@ -211,13 +221,13 @@ def remove_revisions(
 ) -> list[RowMapping]:
     """Insert the steps that clean older revisions out of the stores; `job` is (job_id, tenant_id).
 
-    A step that was cancelled while it ran may still write until its lease ends, so cleaning waits that long.
+    A step that was cancelled while it ran may still write until its lease ends, so cleaning waits for that.
     """
     c, inserted = revisions.c, []
     where = and_(c.document_id == document_id, c.number < below, c.removed.is_(False))
     for number in connection.execute(select(c.number).where(where)).scalars().all():
         subject = revision_subject(document_id, number)
-        cancelled = cancel_open(connection, subject, "the revision is removed")
-        step = NewStep(StepKind.REMOVE, delay_s=policies[StepKind.REMOVE].lease_s if cancelled else 0.0)
+        cancel_open(connection, subject, "the revision is removed")
+        step = NewStep(StepKind.REMOVE, delay_s=_lease_left_s(connection, subject))
         inserted += insert_steps(connection, policies, (*job, subject), [step])
     return inserted

@@ -127,16 +127,13 @@ def _in_flight(connection: Connection, queue: str) -> int:
 def _tenants(connection: Connection, queue: str) -> list[str]:
     """Tenants with ready steps in the queue, one index seek each rather than a scan of a million rows."""
     found: list[str] = []
-    after = ""
     while True:
-        query = select(func.min(_C.tenant_id)).where(
-            _C.queue == queue, _C.state == StepState.READY, _C.tenant_id > after
-        )
-        tenant = connection.execute(query).scalar_one()
+        query = select(func.min(_C.tenant_id)).where(_C.queue == queue, _C.state == StepState.READY)
+        rest = query.where(_C.tenant_id > found[-1]) if found else query
+        tenant = connection.execute(rest).scalar_one()
         if tenant is None:
             return found
         found.append(tenant)
-        after = tenant
 
 
 def _next_steps(connection: Connection, queue: str, tenant: str, limit: int) -> Sequence[RowMapping]:

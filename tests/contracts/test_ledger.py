@@ -6,15 +6,18 @@ import threading
 from collections import Counter
 
 import pytest
+from sqlalchemy import select, update
 
+from pipeline.clock import now
 from pipeline.errors import ConflictError
 from pipeline.jobs import NewStep, Outcome, StepKind, StepState, revision_subject
 from pipeline.models import RevisionState, Upload
 from pipeline.stores.catalog_sql import SqlDocuments, SqlKnowledgeBases, register
 from pipeline.stores.database import Database
 from pipeline.stores.ledger_sql import SqlLedger
-from pipeline.stores.progress_sql import remove_revisions
+from pipeline.stores.progress_sql import cancel_open, remove_revisions
 from pipeline.stores.relay_sql import SqlRelay
+from pipeline.stores.schema import steps
 from pipeline.stores.watch_sql import SqlWatch
 from workers.policies import POLICIES
 
@@ -244,6 +247,56 @@ class LedgerContract:
                 remove_revisions(connection, POLICIES, job, document_id, below=2)
         (step,) = bench.claim_next()
         assert (step.kind, step.subject) == (StepKind.REMOVE, subject)
+
+    def test_cleaning_that_failed_is_tried_again(self, bench: Bench) -> None:
+        subject = bench.submit()
+        self.run_all(bench)
+        with bench.database.write() as connection:
+            job = (bench.ledger.new_job(connection, TENANT, "ingest"), TENANT)
+            remove_revisions(connection, POLICIES, job, subject.rpartition(":")[0], below=2)
+        (step,) = bench.claim_next()
+        bench.ledger.commit([Outcome(step, StepState.FAILED, error_code="x", error="x")], "w")
+        assert bench.claim_next() == []
+        bench.ledger.reopen(StepKind.REMOVE, after_s=-1)
+        assert [again.id for again in bench.claim_next()] == [step.id]
+
+    def test_cleaning_waits_until_no_worker_can_think_that_it_owns_a_step(self, bench: Bench) -> None:
+        subject = bench.submit()
+        (plan,) = bench.claim_next()
+        with bench.database.write() as connection:
+            cancel_open(connection, subject, "superseded")
+        assert plan.subject == subject
+        with bench.database.write() as connection:
+            job = (bench.ledger.new_job(connection, TENANT, "ingest"), TENANT)
+            remove_revisions(connection, POLICIES, job, subject.rpartition(":")[0], below=2)
+        assert bench.claim_next() == []
+        with bench.database.read() as connection:
+            not_before = connection.execute(
+                select(steps.c.not_before).where(steps.c.kind == StepKind.REMOVE)
+            ).scalar_one()
+        assert now() + POLICIES[StepKind.PLAN].lease_s - 2 < not_before <= now() + POLICIES[StepKind.PLAN].lease_s
+
+    def test_a_full_disk_is_waited_out_whatever_the_attempts(self, bench: Bench) -> None:
+        bench.submit()
+        for _ in range(POLICIES[StepKind.PLAN].max_attempts + 2):
+            (plan,) = bench.claim_next()
+            full = Outcome(plan, StepState.READY, error_code="disk_full", error="full")
+            assert bench.ledger.commit([full], "w").final == frozenset()
+            with bench.database.write() as connection:
+                connection.execute(update(steps).values(not_before=0.0))
+        assert plan.attempt == 1
+
+    def test_a_wait_longer_than_anyone_would_wait_ends_the_step_with_its_reason(self, bench: Bench) -> None:
+        subject = bench.submit()
+        (plan,) = bench.claim_next()
+        retry = Outcome(plan, StepState.READY, error_code="limited", error="Slow down.", retry_after_s=1e9)
+        assert bench.ledger.commit([retry], "w").final == {subject}
+        document = bench.documents.get(TENANT, subject.rpartition(":")[0])
+        assert "Slow down. It asks to wait" in (document.error or "")
+
+    def test_work_of_a_tenant_whose_name_sorts_first_is_released(self, bench: Bench) -> None:
+        bench.submit(tenant="")
+        assert len(bench.claim_next()) == 1
 
     def test_a_retry_starts_what_failed_and_what_was_cancelled_with_it(self, bench: Bench) -> None:
         subject = bench.submit()

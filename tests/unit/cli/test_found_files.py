@@ -113,3 +113,9 @@ def test_batches_hold_every_file_once_in_order_and_keep_their_limits(each_size):
     for batch in made:
         assert 0 < len(batch) <= BATCH_FILES
         assert len(batch) == 1 or sum(file.size_bytes for file in batch) <= BATCH_BYTES
+
+
+def test_a_link_in_a_circle_is_one_unreadable_file_and_the_rest_is_found(folder):
+    (folder / "circle").symlink_to(folder / "circle")
+    assert skipped([folder])["circle"].code == "unreadable_file"
+    assert len(keys([folder])) == 3

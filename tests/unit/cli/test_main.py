@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from api_gateway.cli.api import UnreachableError
+from api_gateway.cli.api import UnreachableError, segment
 from api_gateway.cli.commands_demo import load_questions
 from api_gateway.cli.connection import open_api
 from api_gateway.cli.credentials import new_credentials
@@ -17,7 +17,14 @@ from api_gateway.cli.main import exit_code
 from api_gateway.cli.output import ExitCode
 from api_gateway.cli.readiness import missing_workers
 from api_gateway.cli.services import services
-from pipeline.errors import ConfigurationError, ConflictError, NotFoundError, TransientError, UnauthorizedError
+from pipeline.errors import (
+    ConfigurationError,
+    ConflictError,
+    InvalidInputError,
+    NotFoundError,
+    TransientError,
+    UnauthorizedError,
+)
 from pipeline.settings import load_settings
 from workers.policies import WORKERS
 
@@ -103,8 +110,8 @@ def test_workers_are_missing_until_someone_consumes_each_of_their_queues():
     rows = [{"queue": queue, "workers": 1} for kind in WORKERS for queue in kind.queues]
     assert missing_workers(None) == names
     assert missing_workers(rows) == []
-    rows[-1]["workers"] = rows[0]["workers"] = 0
-    assert missing_workers(rows) == [names[0], names[-1]]
+    alive = [{**row, "workers": int(row["queue"] not in {"extract", "answer"})} for row in rows]
+    assert missing_workers(alive) == ["extract", "answer"]
 
 
 def test_children_get_our_settings_and_none_of_the_shells_secrets(tmp_path, monkeypatch):
@@ -115,3 +122,19 @@ def test_children_get_our_settings_and_none_of_the_shells_secrets(tmp_path, monk
         assert spec.environment["SOURCEMILL_DATA_DIR"] == str(tmp_path)
         assert spec.environment["DO_NOT_TRACK"] == "1"
         assert "AWS_SECRET_ACCESS_KEY" not in spec.environment
+
+
+@pytest.mark.parametrize("text", ["../threads/1", "a/b", "a?b#c", "..%2f", "日本"])
+def test_an_id_is_one_part_of_a_path_whatever_it_holds(text):
+    assert set(segment(text)).isdisjoint("/?#")
+
+
+def test_bytes_that_are_no_text_are_refused():
+    with pytest.raises(InvalidInputError, match="is no text"):
+        segment("\udcff")
+
+
+def test_an_empty_path_is_refused(tmp_path):
+    done = sourcemill(tmp_path, "ingest", "")
+    assert done.returncode == 2
+    assert "empty" in done.stderr

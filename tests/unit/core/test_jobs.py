@@ -83,3 +83,10 @@ def test_a_failed_knowledge_base_does_not_end_the_answer() -> None:
     counts = {(StepKind.RETRIEVE, StepState.FAILED): 1, (StepKind.RETRIEVE, StepState.DONE): 1}
     ended = Ended(StepKind.RETRIEVE, "kb", StepState.FAILED, {}, {}, "store_unavailable", "down")
     assert [step.kind for step in advance(Subject(counts), ended).steps] == [StepKind.GENERATE]
+
+
+def test_a_page_that_kills_every_worker_is_given_up_and_the_document_goes_on() -> None:
+    ended = Ended(StepKind.EXTRACT, "7-7", StepState.DEAD, {"first": 7, "last": 7}, {}, "worker_lost", "it died")
+    result = advance(Subject({(StepKind.EXTRACT, StepState.DEAD): 1}), ended)
+    assert result.output == {"lost": "it died"}
+    assert [step.kind for step in result.steps] == [StepKind.ASSEMBLE]

@@ -194,3 +194,8 @@ def test_a_full_disk_is_the_files_own_error(form, monkeypatch):
     monkeypatch.setattr("api_gateway.uploads.NamedTemporaryFile", full)
     form.write(body(part("files", b"one", "a.txt")))
     assert code_of(form.finish()[0]) == "disk_full"
+
+
+def test_a_boundary_of_thousands_of_characters_is_the_callers_fault(blobs, folder):
+    with pytest.raises(InvalidInputError):
+        UploadForm(f"multipart/form-data; boundary={'x' * 5000}", blobs, folder, LIMIT)

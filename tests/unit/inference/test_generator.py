@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from pipeline.chat.cite import verify
 from pipeline.errors import ConfigurationError, PermanentError, TransientError
-from pipeline.inference.generator import OpenAiGenerator, parse_model
+from pipeline.inference.generator import MAX_REPLY_CHARS, OpenAiGenerator, parse_model
 from pipeline.inference.ports import GenerationRequest
 from pipeline.models import ChatMessage, ThreadParams
 from tests.scripted_model import scripted_model
@@ -39,9 +39,27 @@ def emptied(handler, body):
     handler.answer(body, "")
 
 
+def senseless(handler, body):
+    """Markers and indexes that no answer has, beside one that is right."""
+    cited = [
+        {"marker": 10**23, "source_index": 0, "page_number": 1, "cited_text": "x"},
+        {"marker": 1, "source_index": -1, "page_number": 1, "cited_text": "x"},
+        {"marker": 1, "source_index": 0, "page_number": -7, "cited_text": "Revenue grew by 12 %"},
+    ]
+    handler.answer(body, json.dumps({"response": "It grew [1].", "citations": cited}))
+
+
+def endless(handler, _body):
+    handler.begin_stream()
+    handler.send_piece('{"response": "')
+    for _ in range(200):
+        handler.send_piece("word " * 200)
+
+
 @pytest.fixture(scope="module")
 def server():
-    with scripted_model(scripts={"many": many, "emptied": emptied}) as running:
+    scripts = {each.__name__: each for each in (many, emptied, senseless, endless)}
+    with scripted_model(scripts=scripts) as running:
         yield running
 
 
@@ -207,3 +225,15 @@ def test_known_providers_have_their_address():
 def test_an_unusable_model_name_says_what_to_set(name, hint):
     with pytest.raises(ConfigurationError, match=hint):
         parse_model(name)
+
+
+def test_numbers_that_are_no_markers_make_no_citation(ask):
+    (*_, last) = ask("senseless").stream(REQUEST)
+    assert last.complete
+    assert [citation.marker for citation in last.citations] == [1]
+
+
+def test_a_reply_without_end_is_stopped_and_incomplete(ask):
+    (*_, last) = ask("endless").stream(REQUEST)
+    assert not last.complete
+    assert len(last.response) <= 2 * MAX_REPLY_CHARS
