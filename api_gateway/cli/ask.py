@@ -25,7 +25,11 @@ def run_ask(api: Api, question: str, kbs: Sequence[str], output: Output, model: 
     thread = api.post("/v1/threads", {"kb_ids": list(kbs) or [only_kb(api)], "model": model})
     message = api.post(f"/v1/threads/{thread['id']}/messages", {"content": question})
     view = AnswerView(output)
-    record = follow(api, message["message_id"], view.on_event)
+    try:
+        record = follow(api, message["message_id"], view.on_event)
+    except KeyboardInterrupt:
+        output.remark("Interrupted, and the answer is cancelled.")
+        raise
     view.finish(record)
     return record
 
@@ -43,7 +47,7 @@ def only_kb(api: Api) -> str:
     if not names:
         raise NotFoundError("There is no knowledge base yet: make one with `sourcemill ingest PATH`.")
     if len(names) > 1:
-        raise InvalidInputError(f"Name the knowledge bases with --kb: {', '.join(names)}.")
+        raise InvalidInputError(f"Name the knowledge bases with --kb: {', '.join(sorted(names))}.")
     return str(names[0])
 
 

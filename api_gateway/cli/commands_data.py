@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ def ingest(
     settings = load_settings()
     wish = ingesting.Wish(tuple(paths), root, settings.max_file_bytes, wait)
     with open_api(settings) as api:
-        code = ingesting.ingest(api, ingesting.knowledge_base(api, kb_name), wish, Output(as_json=as_json))
+        code = ingesting.ingest(api, kb_name, wish, Output(as_json=as_json))
     _exit(code)
 
 
@@ -90,7 +91,7 @@ def list_kbs(as_json: Json = False) -> None:
     """List the knowledge bases."""
     output = Output(as_json=as_json)
     with open_api(load_settings()) as api:
-        found = list(api.pages("/v1/knowledge-bases"))
+        found = sorted(api.pages("/v1/knowledge-bases"), key=itemgetter("name"))
     output.table(("name", "id", "description"), [(each["name"], each["id"], each["description"]) for each in found])
     output.data(found)
 
@@ -120,7 +121,7 @@ def list_documents(
         for each in api.pages(path, state=state, limit=500):
             output.data(each)
             rows.append((each["id"], each["key"], each["state"], each["page_count"], reason(each)))
-    output.table(("id", "document", "state", "pages", "reason"), rows)
+    output.table(("id", "document", "state", "pages", "reason"), sorted(rows, key=itemgetter(1)))
 
 
 @documents.command("show")

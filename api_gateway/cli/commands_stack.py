@@ -10,6 +10,7 @@ from api_gateway.cli.catalog_child import TENANT, KeyRequest, request_key
 from api_gateway.cli.connection import open_api
 from api_gateway.cli.detach import start_detached
 from api_gateway.cli.down import stop_stack
+from api_gateway.cli.files import make_folders
 from api_gateway.cli.options import Json
 from api_gateway.cli.output import Output
 from api_gateway.cli.process import tail
@@ -70,6 +71,7 @@ def create_key(
     """Make an API key and print it once; only its hash is kept. Works without a running stack."""
     output = Output(as_json=as_json)
     settings = load_settings()
+    make_folders(settings.data_dir)
     made = request_key(settings, KeyRequest(name, tenant))
     output.line(made["api_key"])
     output.data({**made, "tenant": tenant, "name": name})

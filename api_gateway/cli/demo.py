@@ -142,7 +142,8 @@ def _say_where(settings: Settings, record: StackRecord, demo: Demo, output: Outp
     credentials = load_credentials(settings.data_dir)
     if credentials is None:
         raise ConfigurationError(f"{settings.data_dir} lost its credentials.")
-    output.line(f"\nAPI docs  {record.url}/docs  (key {credentials.api_key})")
+    output.line("\nWhile it runs:" if demo.keep else "\nWhile it ran (KEEP=1 keeps it running):")
+    output.line(f"API docs  {record.url}/docs  (key {credentials.api_key})")
     output.line(f"Flower    {record.flower_url}  ({credentials.flower_user} / {credentials.flower_password})")
     if demo.keep:
         program = Path(sys.executable).with_name("sourcemill")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from api_gateway.cli.files import make_folders
+from api_gateway.cli.files import make_folders, refuse_owned
 from api_gateway.cli.process import tail
 from api_gateway.cli.record import StackRecord, read_record
 from api_gateway.cli.services import code_path
@@ -19,9 +19,10 @@ POLL_S = 0.05
 def start_detached(settings: Settings) -> StackRecord:
     """A supervisor in a session of its own, so that no terminal takes it along; its words go to `logs/up.log`.
 
-    Interrupted, or when it does not get ready, it is asked to stop. Raises TransientError `not_ready`.
+    Interrupted, or when it does not get ready, it is asked to stop. Raises ConflictError, TransientError `not_ready`.
     """
     make_folders(settings.data_dir)
+    refuse_owned(settings.data_dir)
     log = settings.data_dir / "logs" / "up.log"
     environment = process_environment() | child_environment(settings) | {"PYTHONPATH": code_path()}
     command = (sys.executable, "-m", "api_gateway.cli", "up")

@@ -30,6 +30,7 @@ def make_folders(data_dir: Path) -> None:
     """Make what is missing, mode 0700. Raises ConfigurationError when the disk or the rights refuse."""
     try:
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data_dir.chmod(0o700)
         for name in FOLDERS:
             folder = data_dir / name
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -58,6 +59,12 @@ def exclusive(data_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def refuse_owned(data_dir: Path) -> None:
+    """Raises ConflictError `already_running` while a supervisor runs on the data folder."""
+    if is_owned(data_dir):
+        raise ConflictError(_who(data_dir / "run" / "lock", data_dir), code="already_running")
 
 
 def is_owned(data_dir: Path) -> bool:

@@ -60,15 +60,26 @@ def knowledge_base(api: Api, name: str | None) -> Record:
     return found
 
 
-def ingest(api: Api, kb: Record, wish: Wish, output: Output) -> ExitCode:
-    result = run_ingest(api, kb, wish, output)
+def ingest(api: Api, kb_name: str | None, wish: Wish, output: Output) -> ExitCode:
+    found = list(find_files(wish.paths, wish.root, wish.max_file_bytes))
+    if not found:
+        output.remark("There is no file in " + ", ".join(map(str, wish.paths)) + "; hidden ones are left out.")
+        return ExitCode.OK
+    try:
+        result = send_found(api, knowledge_base(api, kb_name), found, wish, output)
+    except KeyboardInterrupt:
+        output.remark("Interrupted. What was sent goes on: see `sourcemill documents list`.")
+        raise
     _report(result, output)
     return ExitCode.FAILED if result.failures else ExitCode.OK
 
 
 def run_ingest(api: Api, kb: Record, wish: Wish, output: Output) -> Ingested:
+    return send_found(api, kb, list(find_files(wish.paths, wish.root, wish.max_file_bytes)), wish, output)
+
+
+def send_found(api: Api, kb: Record, found: Sequence[FoundFile | Skipped], wish: Wish, output: Output) -> Ingested:
     """Send, and wait if asked; problems of single files are remarked as they come and end nothing."""
-    found = list(find_files(wish.paths, wish.root, wish.max_file_bytes))
     skipped = [each for each in found if isinstance(each, Skipped)]
     files = [each for each in found if isinstance(each, FoundFile)]
     with _bar(output) as bar:
@@ -82,13 +93,13 @@ def run_ingest(api: Api, kb: Record, wish: Wish, output: Output) -> Ingested:
 
 def _wait(api: Api, kb: Record, sent: Sent, output: Output) -> list[Record]:
     with _bar(output) as bar:
-        task = bar.add_task("Working", total=len(sent.accepted))
+        task = bar.add_task("Working", total=len(sent.known))
 
         def show(done: int, states: Mapping[str, int]) -> None:
             text = ", ".join(f"{count} {state}" for state, count in states.items())
             bar.update(task, completed=done, description=f"Working  {text}" if text else "Working")
 
-        return wait_until_final(api, kb["id"], sent.accepted, show)
+        return wait_until_final(api, kb["id"], sent.known, show)
 
 
 def _bar(output: Output) -> Progress:
@@ -141,13 +152,16 @@ def show_documents(documents: Sequence[Record], output: Output) -> None:
     if rows:
         output.table(columns, rows)
     counts = Counter(d["state"] for d in documents)
-    output.line(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if counts:
+        output.line(", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
 def reason(document: Record) -> str:
     """Why it failed, or which pages could not be read."""
     if document["error"]:
         return f"{document['error']} ({document['error_code']})"
+    if document["state"] == RevisionState.EMPTY:
+        return "no text in it; pages that are images would need OCR, which is not there yet"
     missing = document["missing_pages"]
     return f"{len(missing)} pages could not be read: {', '.join(missing)}" if missing else ""
 

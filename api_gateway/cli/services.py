@@ -22,6 +22,7 @@ _KEPT = frozenset(
 #: Parallelism comes from processes; one thread a library in each, and no telemetry.
 _FIXED = {
     "DO_NOT_TRACK": "1",
+    "ORT_DISABLE_TELEMETRY": "1",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",

@@ -36,7 +36,10 @@ def show_status(api: Api, record: StackRecord | None, output: Output) -> None:
 
 
 def watch_status(api: Api, record: StackRecord | None, output: Output) -> None:
-    """Until interrupted; with JSON one line a second."""
+    """Until interrupted; with JSON one line a second, and outside a terminal one page after the other."""
+    while not output.console.is_terminal:
+        show_status(api, record, output)
+        time.sleep(WATCH_S)
     with Live(console=output.console, auto_refresh=False, transient=True) as live:
         while True:
             status = _collect(api, record)

@@ -30,6 +30,11 @@ class Sent:
         return [each["document_id"] for each in self.results if each["outcome"] == "accepted"]
 
     @property
+    def known(self) -> list[str]:
+        """Ids of all documents that the server has for these files; unchanged ones may still be in work."""
+        return [each["document_id"] for each in self.results if each["outcome"] != "error"]
+
+    @property
     def failures(self) -> list[tuple[str, str]]:
         """(key or path, reason)."""
         refused = [(each["key"], each["error"]["detail"]) for each in self.results if each["outcome"] == "error"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pipeline.analysis import analyse
 from pipeline.chat.sentences import sentence_spans, trimmed
 from pipeline.chat.terms import content_terms
-from pipeline.models import PageSpan, Source, Span
+from pipeline.models import MediaType, PageSpan, Source, Span
 
 #: Longer passages without a sentence end are cut at line ends.
 MAX_CHARS = 500
@@ -61,10 +61,10 @@ def candidates(question: str, sources: Sequence[Source]) -> list[Candidate]:
     """The sentences that share the question's subject, in reading order. Offsets are the source's own.
 
     A sentence needs a term of the question that is not only its document's name or a year, and its source must
-    speak of a name in the question, if there is one.
+    speak of a name in the question, if there is one, and of every number and code in it.
     """
     asked = frozenset(content_terms(question))
-    names = _names(question)
+    names, codes = _names(question), _codes(asked)
     sentences = [each for source in sources for each in _sentences(source)][:MAX_CANDIDATES]
     weights = _weights(asked, sentences)
     if not weights:
@@ -73,7 +73,8 @@ def candidates(question: str, sources: Sequence[Source]) -> list[Candidate]:
     found = []
     for at, each in enumerate(sentences):
         around = everywhere[each.source.index]
-        if each.terms & _topic(asked, each.source) and (not names or names & around):
+        speaks_of_it = codes <= around and (not names or names & around)
+        if speaks_of_it and each.terms & _topic(asked, each.source):
             beside = _beside(sentences, at)
             found.append(
                 replace(
@@ -109,8 +110,10 @@ def _pieces(source: Source, page: PageSpan, offset: int, text: str, span: Span) 
     for piece in _cut(text, span):
         start, end = trimmed(text, piece)
         end = start + len(_NOTES.sub("", text[start:end]))
-        if _is_title(source, text[start:end]):
-            continue
+        if _is_title(source, text[start:end]) or (
+            source.media_type is MediaType.CSV and source.start + offset + start == 0
+        ):
+            continue  # a table's first row names its columns
         if end - start >= _MIN_CHARS or analyse(text[start:end])[1:]:
             terms = frozenset(content_terms(text[start:end]))
             yield Candidate(source, offset + start, offset + end, page.number, text[start:end], terms)
@@ -160,10 +163,19 @@ def _names(question: str) -> frozenset[str]:
     return frozenset(term for name in _NAME.findall(question) for term in content_terms(name))
 
 
+def _codes(asked: frozenset[str]) -> frozenset[str]:
+    """Terms that single something out, such as `500` or `e117`: what does not have them is about something else."""
+    return frozenset(term for term in asked if len(term) > 1 and any(map(str.isdigit, term)) and not _is_year(term))
+
+
+def _is_year(term: str) -> bool:
+    return term.isdigit() and len(term) == 4  # noqa: PLR2004
+
+
 def _topic(asked: frozenset[str], source: Source) -> frozenset[str]:
     """The terms that say what is asked about the document's subject; all terms when nothing else is left."""
     title = frozenset(content_terms(source.title))
-    years = frozenset(term for term in asked if term.isdigit() and len(term) == 4)  # noqa: PLR2004
+    years = frozenset(filter(_is_year, asked))
     return (asked - title - years) or asked
 
 

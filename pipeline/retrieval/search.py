@@ -127,8 +127,8 @@ class _Search:
         unknown = [query.text for query in self._queries if not self._embeds(query)]
         if not unknown:
             return []
-        reason = f"The embedder {self._channels.embedder.name} does not know the language of {len(unknown)} of \
-{len(self._queries)} queries, which were searched by their words only."
+        count = f"{len(unknown)} of {len(self._queries)} queries"
+        reason = f"Searched by words only ({count}): the embedding model does not know their language."
         return [Degradation("vector", "language_not_embedded", reason, self._scope.kb_id)]
 
 

@@ -119,6 +119,8 @@ def test_the_command_line_walks_the_same_path(stack: Stack, tmp_path: Path) -> N
     assert ingested.returncode == 1, "the empty file is a failure, the other one is ingested"
     listed = stack.cli("documents", "list", "--kb", "cli", "--json").stdout.splitlines()
     assert [json.loads(line)["state"] for line in listed] == ["ready"]
+    again = json.loads(stack.cli("ingest", str(folder), "--kb", "cli", "--wait", "--json").stdout)
+    assert [document["state"] for document in again["documents"]] == ["ready"], "unchanged ones are waited for too"
     asked = stack.cli("ask", "When does the annual fair of Brindle Bay open?", "--kb", "cli", "--json")
     assert asked.returncode == 0, asked.stderr
     assert "14 May" in json.loads(asked.stdout)["model_response"]["content"]

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from pipeline.analysis import analyse
+from pipeline.chat.candidates import candidates
 from pipeline.chat.cite import verify
 from pipeline.chat.extractive import ABSTENTION, INTRODUCTION, ExtractiveGenerator
 from pipeline.inference.embedder import OnnxEmbedder, bundled_model_dir
@@ -175,3 +176,11 @@ def test_answerable_and_unanswerable_questions_are_told_apart(generator):
         abstained += ask(generator, query["text"], *wrong)[-1].abstained
     assert answered >= 0.8 * len(asked)
     assert abstained >= 0.8 * len(asked)
+
+
+def test_a_code_that_a_source_lacks_makes_it_one_about_something_else():
+    notes = [
+        source(f"Note {number}. The code word of note {number} is amber{number}.", index=number) for number in (5, 66)
+    ]
+    assert {each.source.index for each in candidates("What is the code word of note 66?", notes)} == {66}
+    assert candidates("What is the code word of note 500?", notes) == []

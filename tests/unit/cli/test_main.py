@@ -138,3 +138,9 @@ def test_an_empty_path_is_refused(tmp_path):
     done = sourcemill(tmp_path, "ingest", "")
     assert done.returncode == 2
     assert "empty" in done.stderr
+
+
+def test_the_data_folder_is_private_whoever_makes_it(tmp_path):
+    done = sourcemill(tmp_path / "new", "keys", "create", "first")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
