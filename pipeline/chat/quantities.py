@@ -75,6 +75,8 @@ _NUMBER = re.compile(
     rf"(?:\s?-?(?P<unit>{_SYMBOL_UNITS}|(?:{_WORD_UNITS})\b))?(?P<close_late>\s?\))?",
     re.IGNORECASE,
 )
+#: Letters that a pattern takes for others when it ignores case, and `lower` does not.
+_LOOKALIKES = str.maketrans("\u017f\u0130\u0131\u212a", "sIiK")
 _NOUN = re.compile(r"\s*([^\W\d_]+)")
 
 
@@ -149,6 +151,7 @@ def quantities(text: str) -> list[Quantity]:
 def _split_dates(text: str) -> tuple[list[re.Match[str]], str]:
     """The dates of a text, and the text with blanks in their place."""
     found: list[re.Match[str]] = []
+    text = text.translate(_LOOKALIKES)
     for pattern in _DATES:
         found.extend(pattern.finditer(text))
         text = pattern.sub(_blank, text)
@@ -176,7 +179,7 @@ def _quantity(match: re.Match[str], text: str) -> Quantity:
     return Quantity(
         text=match.group().strip(),
         values=value,
-        exponent=_SCALES[scale.strip(" -").lower()] if scale else None,
+        exponent=_SCALES[scale.strip().lstrip("-").lower()] if scale else None,
         places=_places(digits or ""),
         unit=_UNITS.get(unit.lower(), ""),
         sign=_sign(match),

@@ -57,17 +57,22 @@ def is_header(record: Record) -> bool:
 
 
 def _evenness(sample: str, delimiter: str) -> tuple[float, int]:
-    widths = Counter(len(record) for record in islice(_records(sample, delimiter), _SAMPLE_RECORDS))
+    """Text behind a closing quote means that the quotes belong to another delimiter's cells."""
+    try:
+        records = list(islice(_records(sample, delimiter, strict=True), _SAMPLE_RECORDS))
+    except csv.Error:
+        return 0.0, 0
+    widths = Counter(map(len, records))
     if not widths:
         return 0.0, 0
     width, count = max(widths.items(), key=lambda item: (item[1], item[0]))
     return (count / widths.total() if width > 1 else 0.0), width
 
 
-def _records(text: str, delimiter: str) -> Iterator[Record]:
+def _records(text: str, delimiter: str, *, strict: bool = False) -> Iterator[Record]:
     """Non-empty records. The csv module's limit on a cell is process-wide; the file's size already bounds it."""
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, skipinitialspace=True, strict=strict)
     return (record for record in reader if any(cell.strip() for cell in record))
 
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from pipeline.chat.evidence import check
+from pipeline.chat.quantities import quantities
 from tests.unit.chat.texts import TEXTS
 
 SUPPORTED = [
@@ -86,3 +88,28 @@ def test_a_missing_name_is_reported_but_contradicts_nothing():
 @given(TEXTS)
 def test_a_text_never_contradicts_itself(text):
     assert [finding for finding in check(text, [text]) if finding.contradicts] == []
+
+
+PIECES = st.sampled_from(
+    [
+        *"0123456789.,-()$%½ \n\t\u00a0\u3000",
+        "million",
+        "M\u0130LL\u0130ON",
+        "m\u0131ll\u0131on",
+        "billion\u017f",
+        "s\u0131x",
+        "\u212a",
+    ]
+)
+
+
+@given(st.lists(PIECES, max_size=12).map("".join))
+@example("1,577\nmillion")
+@example("1 - million")
+@example("3 billion\u017f and s\u0130x")
+def test_numbers_in_any_writing_are_read_without_a_fault(text):
+    assert check(text, [text]) is not None
+
+
+def test_a_scale_on_the_next_line_counts():
+    assert [each.exponent for each in quantities("1,577\nmillion, 2-billion")] == [6, 9]

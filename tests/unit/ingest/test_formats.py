@@ -9,7 +9,7 @@ from pathlib import Path
 
 import docx
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import DocumentError
@@ -363,6 +363,7 @@ CELLS = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8)
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=8), st.sampled_from(",;\t|"))
+@example([["", "", "0|"], ["", "|", "|"]], ",")
 def test_every_csv_cell_stands_verbatim_in_the_text(rows: list[list[str]], delimiter: str) -> None:
     buffer = io.StringIO()
     csv.writer(buffer, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
