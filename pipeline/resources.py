@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -67,7 +67,3 @@ class Resources(Protocol):
     def generator(self, params: ThreadParams) -> Generator: ...
 
     def structured_model(self, params: ThreadParams) -> StructuredModel | None: ...
-
-
-#: A message's final record or a step's output: JSON values.
-Output = Mapping[str, object]
